@@ -91,30 +91,23 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = "a positive number of seconds";
         match self {
-            Error::BlockSize(given) => {
-                write!(f, "block size must be 1..={MAX_BLOCK_SIZE}, got {given}")
-            }
+            Error::BlockSize(given) => must(f, "block size must be", format_args!("1..={MAX_BLOCK_SIZE}"), given),
             Error::BlockSizeMismatch { index, given } => {
-                write!(f, "block size must be {index} as in the index, got {given}")
+                must(f, "block size must be", format_args!("{index} as in the index"), given)
             }
-            Error::Ttl(given) => write!(f, "ttl must be a positive number of seconds, got {given}"),
+            Error::Ttl(given) => must(f, "ttl must be", seconds, given),
             Error::Budget { given, least, replicas } => {
-                write!(f, "max_bytes must be at least {least} for {replicas} replicas, got {given}")
+                must(f, "max_bytes must be", format_args!("at least {least} for {replicas} replicas"), given)
             }
-            Error::Provisional(given) => {
-                write!(f, "provisional_s must be a positive number of seconds, got {given}")
-            }
-            Error::Time(given) => write!(f, "time must be a finite number of seconds, got {given}"),
-            Error::Name(given) => {
-                write!(f, "replica name must have 1..={MAX_NAME_BYTES} bytes, got {given}")
-            }
+            Error::Provisional(given) => must(f, "provisional_s must be", seconds, given),
+            Error::Time(given) => must(f, "time must be", "a finite number of seconds", given),
+            Error::Name(given) => must(f, "replica name must have", format_args!("1..={MAX_NAME_BYTES} bytes"), given),
             Error::ReplicaExists(name) => write!(f, "replica {name:?} exists already"),
-            Error::TooManyReplicas => {
-                write!(f, "an index holds at most {MAX_REPLICAS} replicas at once")
-            }
+            Error::TooManyReplicas => write!(f, "an index holds at most {MAX_REPLICAS} replicas at once"),
             Error::TooManyBlocks(given) => {
-                write!(f, "a prompt or event has at most {MAX_PROMPT_BLOCKS} blocks, got {given}")
+                must(f, "a prompt or event has", format_args!("at most {MAX_PROMPT_BLOCKS} blocks"), given)
             }
             Error::Full => write!(f, "an index has at most {MAX_RUNS} runs"),
             Error::UnknownSlot(slot) => write!(f, "no replica in slot {}", slot.0),
@@ -124,7 +117,7 @@ impl fmt::Display for Error {
             }
             Error::Payload(why) => write!(f, "not a batch of events: {why}"),
             Error::PayloadBytes(given) => {
-                write!(f, "a batch of events has at most {MAX_PAYLOAD_BYTES} bytes, got {given}")
+                must(f, "a batch of events has", format_args!("at most {MAX_PAYLOAD_BYTES} bytes"), given)
             }
             Error::EventTokens { tokens, blocks, block_size } => {
                 let (all, block) = (blocks * block_size, if *blocks == 1 { "block" } else { "blocks" });
@@ -136,6 +129,11 @@ impl fmt::Display for Error {
             Error::Corrupt(why) => write!(f, "not a saved index: {why}"),
         }
     }
+}
+
+/// What something must be, and what was given.
+fn must(f: &mut fmt::Formatter<'_>, what: &str, allowed: impl fmt::Display, given: &impl fmt::Display) -> fmt::Result {
+    write!(f, "{what} {allowed}, got {given}")
 }
 
 impl std::error::Error for Error {}

@@ -1,57 +1,46 @@
 //! `ReplicaCache` and `EntryCache`: the simulated truth of one replica.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use numpy::PyArray1;
 use prefixroute_core::BlockHash;
 use prefixroute_core::hash::check_block_size;
 use prefixroute_core::replica_cache as core;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::lock::Lock;
+use crate::outcomes::value_class;
 use crate::sizes;
 use crate::text::Text;
 
-/// A request was admitted.
-#[pyclass(frozen, get_all, module = "prefixroute._core")]
-pub struct Admitted {
-    request: u64,
-    hit_tokens: usize,
-}
-
-#[pymethods]
-impl Admitted {
-    fn __repr__(&self) -> String {
-        format!("Admitted(request={}, hit_tokens={})", self.request, self.hit_tokens)
+value_class! {
+    /// A request was admitted.
+    Admitted {
+        /// Its number, for `grow`, `finish` and `abort`.
+        request: u64,
+        /// Leading tokens that need no prefill.
+        hit_tokens: usize,
     }
 }
 
-/// The running requests leave too little room; nothing was changed.
-#[pyclass(frozen, get_all, module = "prefixroute._core")]
-pub struct NoRoom {
-    needed_blocks: usize,
-    available_blocks: usize,
-}
-
-#[pymethods]
-impl NoRoom {
-    fn __repr__(&self) -> String {
-        format!("NoRoom(needed_blocks={}, available_blocks={})", self.needed_blocks, self.available_blocks)
+value_class! {
+    /// The running requests leave too little room; nothing was changed.
+    NoRoom {
+        /// Blocks that the request would have to allocate or pin.
+        needed_blocks: usize,
+        /// Blocks that no running request holds.
+        available_blocks: usize,
     }
 }
 
-/// What ending a request left in the cache.
-#[pyclass(frozen, get_all, module = "prefixroute._core")]
-pub struct Finished {
-    stored: usize,
-    dropped: usize,
-}
-
-#[pymethods]
-impl Finished {
-    fn __repr__(&self) -> String {
-        format!("Finished(stored={}, dropped={})", self.stored, self.dropped)
+value_class! {
+    /// What ending a request left in the cache.
+    Finished of core::Finished {
+        /// Blocks that were not held before.
+        stored: usize,
+        /// Blocks at the end of the context that found no room beside the running requests.
+        dropped: usize,
     }
 }
 
@@ -116,17 +105,12 @@ impl CacheEvent {
 ///         running, a context that does not begin with its prompt. Nothing is changed then.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct ReplicaCache {
-    cache: Mutex<core::ReplicaCache>,
+    cache: Lock<core::ReplicaCache>,
     block_size: usize,
     capacity_tokens: Option<u64>,
 }
 
 impl ReplicaCache {
-    fn lock(&self) -> MutexGuard<'_, core::ReplicaCache> {
-        // A panic while the lock is held would be a defect of the core; the cache is still memory-safe.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn sequence<'a>(&self, hashes: &'a Bound<'_, BlockHashes>) -> PyResult<core::Sequence<'a>> {
         hashes.get().check_block_size(self.block_size)?;
         Ok(hashes.get().sequence())
@@ -147,21 +131,21 @@ impl ReplicaCache {
         if record_events {
             cache.record_events();
         }
-        Ok(Self { cache: Mutex::new(cache), block_size, capacity_tokens })
+        Ok(Self { cache: Lock::new(cache), block_size, capacity_tokens })
     }
 
     /// Leading tokens of the prompt that need no prefill now; changes nothing.
     fn hit(&self, prompt: &Bound<'_, BlockHashes>) -> PyResult<usize> {
-        Ok(self.lock().hit(self.sequence(prompt)?))
+        Ok(self.cache.lock().hit(self.sequence(prompt)?))
     }
 
     /// Admit a request: pin what is held, allocate the rest, evict as needed. Gives `NoRoom`, and changes nothing, if the
     /// running requests leave too little room.
     fn start(&self, py: Python<'_>, prompt: &Bound<'_, BlockHashes>) -> PyResult<Py<PyAny>> {
-        let started = self.lock().start(self.sequence(prompt)?);
+        let started = self.cache.lock().start(self.sequence(prompt)?);
         match started {
             Ok(core::Started { request, hit_tokens }) => {
-                Ok(Py::new(py, Admitted { request: request.0, hit_tokens })?.into_any())
+                Ok(Py::new(py, Admitted::new(request.0, hit_tokens))?.into_any())
             }
             Err(refused) => Ok(Py::new(py, no_room(refused)?)?.into_any()),
         }
@@ -173,7 +157,7 @@ impl ReplicaCache {
         #[pyo3(from_py_with = sizes::request)] request: u64,
         context: &Bound<'_, BlockHashes>,
     ) -> PyResult<Option<NoRoom>> {
-        let grown = self.lock().grow(core::RequestId(request), self.sequence(context)?);
+        let grown = self.cache.lock().grow(core::RequestId(request), self.sequence(context)?);
         grown.err().map(no_room).transpose()
     }
 
@@ -184,31 +168,30 @@ impl ReplicaCache {
         #[pyo3(from_py_with = sizes::request)] request: u64,
         context: &Bound<'_, BlockHashes>,
     ) -> PyResult<Finished> {
-        let finished = self.lock().finish(core::RequestId(request), self.sequence(context)?);
-        let core::Finished { stored, dropped } = finished.map_err(errors::of_refused)?;
-        Ok(Finished { stored, dropped })
+        let finished = self.cache.lock().finish(core::RequestId(request), self.sequence(context)?);
+        finished.map(Finished::from).map_err(errors::of_refused)
     }
 
     /// End a request without output; its prompt stays cached.
     fn abort(&self, #[pyo3(from_py_with = sizes::request)] request: u64) -> PyResult<()> {
-        self.lock().abort(core::RequestId(request)).map_err(errors::of_refused)
+        self.cache.lock().abort(core::RequestId(request)).map_err(errors::of_refused)
     }
 
     /// One request from start to finish with nothing in between; returns its hit tokens. A prompt that does not fit is
     /// counted in `refused` and leaves the cache as it was.
     fn serve(&self, prompt: &Bound<'_, BlockHashes>, context: &Bound<'_, BlockHashes>) -> PyResult<usize> {
         let (prompt, context) = (self.sequence(prompt)?, self.sequence(context)?);
-        self.lock().serve(prompt, context).map_err(errors::of_refused)
+        self.cache.lock().serve(prompt, context).map_err(errors::of_refused)
     }
 
     /// Drop every block that no running request holds.
     fn clear(&self) {
-        self.lock().clear();
+        self.cache.lock().clear();
     }
 
     /// What was stored and removed since the last call, oldest first (`record_events=True`).
     fn take_events(&self) -> Vec<CacheEvent> {
-        self.lock().take_events().into_iter().map(CacheEvent::from).collect()
+        self.cache.lock().take_events().into_iter().map(CacheEvent::from).collect()
     }
 
     /// Tokens of a block.
@@ -226,35 +209,35 @@ impl ReplicaCache {
     /// Tokens held, shared ones once.
     #[getter]
     fn cached_tokens(&self) -> usize {
-        self.lock().blocks() * self.block_size
+        self.cache.lock().blocks() * self.block_size
     }
 
     /// Tokens of room that running requests hold.
     #[getter]
     fn pinned_tokens(&self) -> usize {
-        self.lock().pinned_blocks() * self.block_size
+        self.cache.lock().pinned_blocks() * self.block_size
     }
 
     /// Requests in flight.
     #[getter]
     fn running(&self) -> usize {
-        self.lock().running()
+        self.cache.lock().running()
     }
 
     /// Blocks evicted so far.
     #[getter]
     fn evicted_blocks(&self) -> u64 {
-        self.lock().evicted_blocks()
+        self.cache.lock().evicted_blocks()
     }
 
     /// Requests that `serve` could not place.
     #[getter]
     fn refused(&self) -> u64 {
-        self.lock().refused()
+        self.cache.lock().refused()
     }
 
     fn __len__(&self) -> usize {
-        self.lock().blocks()
+        self.cache.lock().blocks()
     }
 
     #[expect(clippy::unused_self, reason = "the signature of a method")]
@@ -263,16 +246,14 @@ impl ReplicaCache {
     }
 
     fn __repr__(&self) -> String {
-        let cache = self.lock();
+        let cache = self.cache.lock();
         format!("<ReplicaCache block_size={} blocks={} running={}>", self.block_size, cache.blocks(), cache.running())
     }
 }
 
 fn no_room(refused: core::Refused) -> PyResult<NoRoom> {
     match refused {
-        core::Refused::NoRoom { needed, available } => {
-            Ok(NoRoom { needed_blocks: needed, available_blocks: available })
-        }
+        core::Refused::NoRoom { needed, available } => Ok(NoRoom::new(needed, available)),
         other => Err(errors::of_refused(other)),
     }
 }
@@ -287,14 +268,8 @@ fn no_room(refused: core::Refused) -> PyResult<NoRoom> {
 ///     capacity_tokens: tokens of all entries and the shared head; None: unlimited.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct EntryCache {
-    cache: Mutex<core::EntryCache>,
+    cache: Lock<core::EntryCache>,
     capacity_tokens: Option<u64>,
-}
-
-impl EntryCache {
-    fn lock(&self) -> MutexGuard<'_, core::EntryCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[pymethods]
@@ -302,10 +277,7 @@ impl EntryCache {
     #[new]
     #[pyo3(signature = (capacity_tokens=None))]
     fn new(#[pyo3(from_py_with = sizes::capacity_tokens)] capacity_tokens: Option<u64>) -> Self {
-        Self {
-            cache: Mutex::new(core::EntryCache::new(capacity_tokens.map(|tokens| tokens as usize))),
-            capacity_tokens,
-        }
+        Self { cache: Lock::new(core::EntryCache::new(capacity_tokens.map(|tokens| tokens as usize))), capacity_tokens }
     }
 
     /// Tokens of the entry cached now: its size, else the resident shared head, else none.
@@ -316,7 +288,7 @@ impl EntryCache {
         #[pyo3(from_py_with = sizes::token_count)] prompt_tokens: usize,
         #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
     ) -> usize {
-        self.lock().cached(&entry, prompt_tokens, shared_tokens)
+        self.cache.lock().cached(&entry, prompt_tokens, shared_tokens)
     }
 
     /// Serve a prompt and hold `context_tokens` as the entry afterwards; returns the tokens that were cached.
@@ -328,12 +300,12 @@ impl EntryCache {
         #[pyo3(from_py_with = sizes::token_count)] context_tokens: usize,
         #[pyo3(from_py_with = sizes::token_count)] shared_tokens: usize,
     ) -> usize {
-        self.lock().serve(&entry, prompt_tokens, context_tokens, shared_tokens)
+        self.cache.lock().serve(&entry, prompt_tokens, context_tokens, shared_tokens)
     }
 
     /// Forget everything.
     fn clear(&self) {
-        self.lock().clear();
+        self.cache.lock().clear();
     }
 
     /// Capacity; None: unlimited.
@@ -345,17 +317,17 @@ impl EntryCache {
     /// Tokens held, shared ones once.
     #[getter]
     fn cached_tokens(&self) -> usize {
-        self.lock().cached_tokens()
+        self.cache.lock().cached_tokens()
     }
 
     /// Entries evicted so far.
     #[getter]
     fn evicted_entries(&self) -> u64 {
-        self.lock().evicted()
+        self.cache.lock().evicted()
     }
 
     fn __len__(&self) -> usize {
-        self.lock().len()
+        self.cache.lock().len()
     }
 
     #[expect(clippy::unused_self, reason = "the signature of a method")]
@@ -364,7 +336,7 @@ impl EntryCache {
     }
 
     fn __repr__(&self) -> String {
-        let cache = self.lock();
+        let cache = self.cache.lock();
         format!("<EntryCache entries={} cached_tokens={}>", cache.len(), cache.cached_tokens())
     }
 }

@@ -1,34 +1,38 @@
-//! The Python-defined errors, looked up once and raised from here.
+//! The Python-defined errors, raised from here.
 
 use prefixroute_core::Error;
 use prefixroute_core::replica_cache::Refused;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
 
-macro_rules! raisers {
-    ($($(#[$doc:meta])* $function:ident => $class:literal),* $(,)?) => {$(
-        $(#[$doc])*
-        #[cold]
-        pub fn $function(message: impl Into<String>) -> PyErr {
-            static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-            raise(&CLASS, $class, message.into())
-        }
-    )*};
+/// A setting outside of what is allowed.
+#[cold]
+pub fn config(message: impl Into<String>) -> PyErr {
+    of_class("ConfigError", message.into())
 }
 
-raisers! {
-    /// A setting outside of what is allowed.
-    config => "ConfigError",
-    /// A prompt that is not a sequence of token ids.
-    tokens => "TokensError",
-    /// A name that the index does not know.
-    unknown_replica => "UnknownReplicaError",
-    /// An event that cannot be applied.
-    event => "EventError",
-    /// Bytes that are no frame of a peer.
-    peer => "PeerError",
+/// A prompt that is not a sequence of token ids.
+#[cold]
+pub fn tokens(message: impl Into<String>) -> PyErr {
+    of_class("TokensError", message.into())
+}
+
+/// A name that the index does not know.
+#[cold]
+pub fn unknown_replica(message: impl Into<String>) -> PyErr {
+    of_class("UnknownReplicaError", message.into())
+}
+
+/// An event that cannot be applied.
+#[cold]
+pub fn event(message: impl Into<String>) -> PyErr {
+    of_class("EventError", message.into())
+}
+
+/// Bytes that are no frame of a peer.
+#[cold]
+pub fn peer(message: impl Into<String>) -> PyErr {
+    of_class("PeerError", message.into())
 }
 
 /// What a call into Python gave, or nothing if it raised an `Exception`. An interrupt or an exit goes on.
@@ -40,9 +44,9 @@ pub fn caught<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
     }
 }
 
-fn raise(class: &'static PyOnceLock<Py<PyType>>, name: &str, message: String) -> PyErr {
-    Python::attach(|py| match class.import(py, "prefixroute.errors", name) {
-        Ok(class) => PyErr::from_type(class.clone(), (message,)),
+fn of_class(name: &str, message: String) -> PyErr {
+    Python::attach(|py| match py.import("prefixroute.errors").and_then(|module| module.getattr(name)) {
+        Ok(class) => class.call1((message,)).map_or_else(|error| error, PyErr::from_value),
         Err(error) => error,
     })
 }

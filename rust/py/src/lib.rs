@@ -12,6 +12,7 @@ mod event;
 mod hashes;
 mod index;
 mod ints;
+mod lock;
 mod namespace;
 mod numbers;
 mod out;

@@ -7,6 +7,15 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 /// A frozen class with the fields of a value of the core: compared, hashed, copied and pickled by value.
 macro_rules! value_class {
     ($(#[$doc:meta])* $class:ident of $core:path { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        value_class! { $(#[$doc])* $class { $($(#[$field_doc])* $field: $type),* } }
+
+        impl From<$core> for $class {
+            fn from(value: $core) -> Self {
+                Self { $($field: value.$field),* }
+            }
+        }
+    };
+    ($(#[$doc:meta])* $class:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
         #[allow(clippy::struct_field_names, reason = "the names that the core gives")]
         #[pyclass(frozen, get_all, eq, hash, module = "prefixroute._core")]
@@ -15,17 +24,11 @@ macro_rules! value_class {
             $($(#[$field_doc])* $field: $type),*
         }
 
-        impl From<$core> for $class {
-            fn from(value: $core) -> Self {
-                Self { $($field: value.$field),* }
-            }
-        }
-
         #[pymethods]
         impl $class {
             #[new]
             #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "one for each field")]
-            const fn new($($field: $type),*) -> Self {
+            pub const fn new($($field: $type),*) -> Self {
                 Self { $($field),* }
             }
 
@@ -48,6 +51,7 @@ macro_rules! value_class {
         }
     };
 }
+pub(crate) use value_class;
 
 value_class! {
     /// What an insert did, in blocks. Hand it to `retract` to take it back.

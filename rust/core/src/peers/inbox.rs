@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::chains::Chains;
 use super::table::{Booked, PeerAttempt, Peers};
 use super::window::Window;
-use super::wire::{End, Message, Part, Register};
+use super::wire::{Binding, End, Message, Open, Part, Register};
 use crate::ids::BlockHash;
 use crate::peers::Load;
 use crate::routing::{Ledger, Name, Process};
@@ -130,66 +130,30 @@ impl Inbox {
         match message {
             Message::Booked { process, session, uncached, context, part } => {
                 let process = self.process(process);
-                let told = PeerAttempt { process, uncached: uncached.into(), context: context.into(), started: false };
-                let booked = self.peers.book(load, peer, sequence, told);
-                if booked == Booked::New {
-                    load.ledger.booked_elsewhere(process, uncached.into(), 1);
-                }
-                if booked != Booked::Past && load.is_alive(process) && session != 0 {
-                    load.ledger.sessions.learn(Name(session), process, now);
-                }
+                let attempt = PeerAttempt::new(process, uncached, context, false);
+                let is_past = self.book(load, (peer, sequence), attempt, session, now) == Booked::Past;
                 let holds = holds(process, part, chains)?;
-                (booked != Booked::Past).then_some(Work::Booked(sequence, holds))
+                (!is_past).then_some(Work::Booked(sequence, holds))
             }
             Message::Started(attempt) => {
                 self.peers.start(load, peer, sequence, attempt);
                 None
             }
             Message::Ended { attempt, how, part } => {
-                let told = self.peers.end(load, peer, sequence, attempt);
-                let process = told.map_or(NOWHERE, |told| told.process);
+                let ended = self.peers.end(load, peer, sequence, attempt);
+                let process = ended.map_or(NOWHERE, |ended| ended.process);
                 let holds = holds(process, part, chains); // a later message may go on behind it
-                if how != End::Retracted {
-                    return Some(Work::Ended(attempt, holds));
-                }
-                let told = told.filter(|told| load.is_alive(told.process))?;
-                load.ledger.booked_elsewhere(told.process, told.uncached, -1);
-                Some(Work::Retracted(attempt, told.process))
+                if how == End::Retracted { retracted(load, attempt, ended) } else { Some(Work::Ended(attempt, holds)) }
             }
-            Message::Beat(rows) => {
-                let earlier = rows.iter().filter(|row| row.attempt < sequence);
-                let told = earlier.map(|row| {
-                    let process = self.process(row.process);
-                    let (uncached, context) = (row.uncached.into(), row.context.into());
-                    (row.attempt, PeerAttempt { process, uncached, context, started: row.started })
-                });
-                let rows: Vec<_> = told.collect();
-                self.peers.beat(load, peer, sequence, &rows).then_some(Work::Beat(sequence))
-            }
+            Message::Beat(rows) => self.beat(load, (peer, sequence), &rows).then_some(Work::Beat(sequence)),
             Message::Bound(rows) => {
-                for row in &*rows {
-                    let sessions = &mut load.ledger.sessions;
-                    match (row.process, row.session) {
-                        (0, 0) => _ = sessions.clear(),
-                        (0, session) => _ = sessions.forget(Name(session)),
-                        (mark, session) => {
-                            let process = self.process(mark);
-                            if load.is_alive(process) {
-                                load.ledger.sessions.learn(Name(session), process, now - f64::from(row.age));
-                            }
-                        }
-                    }
-                }
+                rows.iter().for_each(|row| self.bind(load, row, now));
                 None
             }
-            Message::Held(process, part) => {
-                let process = self.process(process);
-                holds(process, part, chains).map(Work::Held)
-            }
+            Message::Held(process, part) => holds(self.process(process), part, chains).map(Work::Held),
             Message::Chain(part) => {
-                let chain = chains.extend(part.known, part.parent, &part.rest)?;
-                let last = *chain.last()?;
-                Some(Work::Chain(chain.len(), last))
+                let chain = chains.extend(part.known, part.parent, &part.rest);
+                chain.and_then(|chain| Some(Work::Chain(chain.len(), *chain.last()?)))
             }
             Message::Missing { peer, known, parent } => Some(Work::Missing(peer, known, parent)),
             Message::Fleet(register) => Some(Work::Fleet(register)),
@@ -197,12 +161,61 @@ impl Inbox {
             Message::Hello => Some(Work::Hello),
             Message::Welcome => Some(Work::Welcome),
             Message::Left => {
-                // A beat of nothing in flight.
-                self.peers.beat(load, peer, sequence, &[]);
+                self.beat(load, (peer, sequence), &[]);
                 Some(Work::Left(sequence))
             }
         }
     }
+
+    fn book<T: Clone>(
+        &mut self,
+        load: &mut Counted<'_, T>,
+        (peer, sequence): (u64, u64),
+        attempt: PeerAttempt,
+        session: u128,
+        now: f64,
+    ) -> Booked {
+        let PeerAttempt { process, uncached, .. } = attempt;
+        let booked = self.peers.book(load, peer, sequence, attempt);
+        if booked == Booked::New {
+            load.ledger.booked_elsewhere(process, uncached, 1);
+        }
+        if booked != Booked::Past && load.is_alive(process) && session != 0 {
+            load.ledger.sessions.learn(Name(session), process, now);
+        }
+        booked
+    }
+
+    /// Takes in all that a peer has in flight; whether it is news.
+    fn beat<T: Clone>(&mut self, load: &mut Counted<'_, T>, (peer, sequence): (u64, u64), rows: &[Open]) -> bool {
+        let earlier = rows.iter().filter(|row| row.attempt < sequence);
+        let listed = earlier.map(|row| {
+            (row.attempt, PeerAttempt::new(self.process(row.process), row.uncached, row.context, row.started))
+        });
+        let listed: Vec<_> = listed.collect();
+        self.peers.beat(load, peer, sequence, &listed)
+    }
+
+    fn bind<T: Clone>(&mut self, load: &mut Counted<'_, T>, row: &Binding, now: f64) {
+        let sessions = &mut load.ledger.sessions;
+        match (row.process, row.session) {
+            (0, 0) => _ = sessions.clear(),
+            (0, session) => _ = sessions.forget(Name(session)),
+            (mark, session) => {
+                let process = self.process(mark);
+                if load.is_alive(process) {
+                    load.ledger.sessions.learn(Name(session), process, now - f64::from(row.age));
+                }
+            }
+        }
+    }
+}
+
+/// Takes back the booking of an attempt that has ended, at a process that still has its slot.
+fn retracted<T: Clone>(load: &mut Counted<'_, T>, number: u64, ended: Option<PeerAttempt>) -> Option<Work> {
+    let PeerAttempt { process, uncached, .. } = ended.filter(|ended| load.is_alive(ended.process))?;
+    load.ledger.booked_elsewhere(process, uncached, -1);
+    Some(Work::Retracted(number, process))
 }
 
 /// What a part says of a process; nothing if it is empty or the process is not known.

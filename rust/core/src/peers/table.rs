@@ -35,6 +35,11 @@ pub struct PeerAttempt {
 }
 
 impl PeerAttempt {
+    /// An attempt of so many uncached tokens of a prompt.
+    pub fn new(process: Process, uncached: u32, context: u32, started: bool) -> Self {
+        Self { process, uncached: uncached.into(), context: context.into(), started }
+    }
+
     fn count(&self, load: &mut impl Load, sign: i64) {
         let (queued, decoding) = if self.started { (0, self.context) } else { (self.uncached, 0) };
         load.adjust(self.process, sign, sign * queued, sign * decoding);

@@ -118,6 +118,11 @@ impl Listener {
         }
     }
 
+    /// Takes a peer for gone.
+    fn give_up(&mut self, peer: usize) {
+        self.inbox.give_up((&mut self.ledger, true), peer as u64 + 1, self.newest[peer]);
+    }
+
     fn loads(&self) -> impl Iterator<Item = i64> {
         let counts = &self.ledger.book.live;
         counts.in_flight.iter().chain(&counts.queued).chain(&counts.decoding).copied()
@@ -131,65 +136,81 @@ impl Listener {
     }
 }
 
-/// Plays what these bytes say.
-///
-/// # Errors
-/// A load is below zero, or not zero once nobody has anything in flight.
-pub fn run(bytes: &[u8]) -> Result<(), String> {
-    let seal = Seal::new(7, 8);
-    let mut choices = Choices::new(bytes);
-    let mut tellers: Vec<Teller> = (1..=PEERS as u64)
-        .map(|peer| Teller { outbox: Outbox::new(seal, peer, 1), chains: Chains::new(1_000), open: Vec::new() })
-        .collect();
-    let mut listener = Listener::new();
-    let mut frames: Vec<Vec<u8>> = Vec::new();
-    while !choices.is_empty() {
+/// Routers that tell, one that listens, and the frames between them.
+struct Traffic {
+    seal: Seal,
+    tellers: Vec<Teller>,
+    listener: Listener,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Traffic {
+    fn new() -> Self {
+        let seal = Seal::new(7, 8);
+        let teller = |peer| Teller { outbox: Outbox::new(seal, peer, 1), chains: Chains::new(1_000), open: Vec::new() };
+        let tellers = (1..=PEERS as u64).map(teller).collect();
+        Self { seal, tellers, listener: Listener::new(), frames: Vec::new() }
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>) -> Result<(), String> {
         match choices.below(8) {
             0..=3 => {
-                let teller = &mut tellers[usize::from(choices.below(PEERS as u16))];
-                teller.act(&mut choices);
+                let teller = &mut self.tellers[usize::from(choices.below(PEERS as u16))];
+                teller.act(choices);
                 if choices.below(3) > 0 {
-                    frames.extend(teller.outbox.take());
+                    self.frames.extend(teller.outbox.take());
                 }
             }
             4 => {
                 let (slot, joins) = (usize::from(choices.below(SLOTS as u16)), choices.below(2) > 0);
-                listener.replace(slot, joins);
+                self.listener.replace(slot, joins);
             }
-            5 => {
-                let peer = usize::from(choices.below(PEERS as u16));
-                let newest = listener.newest[peer];
-                listener.inbox.give_up((&mut listener.ledger, true), peer as u64 + 1, newest);
+            5 => self.listener.give_up(usize::from(choices.below(PEERS as u16))),
+            6 if !self.frames.is_empty() => {
+                let altered = self.altered(choices);
+                self.hear(&altered)?;
             }
-            6 if !frames.is_empty() => {
-                let at = usize::from(choices.below(256)) % frames.len();
-                let mut altered = frames[at].clone();
-                let place = HEADER_BYTES + usize::from(choices.below(256)) % (altered.len() - HEADER_BYTES);
-                altered[place] ^= choices.below(256) as u8;
-                altered.truncate(altered.len() - usize::from(choices.below(4)).min(altered.len() - HEADER_BYTES));
-                seal.close(&mut altered);
-                hear(&mut listener, &seal, &altered)?;
-            }
-            _ if !frames.is_empty() => {
-                let at = usize::from(choices.below(256)) % frames.len();
-                let frame = if choices.below(4) > 0 { frames.swap_remove(at) } else { frames[at].clone() };
-                hear(&mut listener, &seal, &frame)?;
+            _ if !self.frames.is_empty() => {
+                let at = usize::from(choices.below(256)) % self.frames.len();
+                let is_last = choices.below(4) > 0;
+                let frame = if is_last { self.frames.swap_remove(at) } else { self.frames[at].clone() };
+                self.hear(&frame)?;
             }
             _ => {}
         }
-        listener.check("in the middle")?;
+        self.listener.check("in the middle")
     }
-    for peer in 0..PEERS {
-        let newest = listener.newest[peer];
-        listener.inbox.give_up((&mut listener.ledger, true), peer as u64 + 1, newest);
+
+    /// A frame whose bytes are others, sealed again.
+    fn altered(&self, choices: &mut Choices<'_>) -> Vec<u8> {
+        let mut altered = self.frames[usize::from(choices.below(256)) % self.frames.len()].clone();
+        let place = HEADER_BYTES + usize::from(choices.below(256)) % (altered.len() - HEADER_BYTES);
+        altered[place] ^= choices.below(256) as u8;
+        altered.truncate(altered.len() - usize::from(choices.below(4)).min(altered.len() - HEADER_BYTES));
+        self.seal.close(&mut altered);
+        altered
     }
+
+    fn hear(&mut self, data: &[u8]) -> Result<(), String> {
+        self.listener.hear(self.seal.open(data).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
+
+/// Plays what these bytes say.
+///
+/// # Errors
+///
+/// A load is below zero, or not zero once nobody has anything in flight.
+pub fn run(bytes: &[u8]) -> Result<(), String> {
+    let (mut choices, mut traffic) = (Choices::new(bytes), Traffic::new());
+    while !choices.is_empty() {
+        traffic.step(&mut choices)?;
+    }
+    let mut listener = traffic.listener;
+    (0..PEERS).for_each(|peer| listener.give_up(peer));
     if listener.loads().any(|load| load != 0) {
         return Err(format!("load is left at the end: {:?}", listener.ledger.book.live));
     }
-    Ok(())
-}
-
-fn hear(listener: &mut Listener, seal: &Seal, data: &[u8]) -> Result<(), String> {
-    listener.hear(seal.open(data).map_err(|error| error.to_string())?);
     Ok(())
 }

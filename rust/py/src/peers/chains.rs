@@ -1,13 +1,12 @@
 //! `PeerChains`: the chains that a commit feed has carried.
 
-use std::sync::{Mutex, PoisonError};
-
 use prefixroute_core::BlockHash;
 use prefixroute_core::peers::Chains;
 use pyo3::prelude::*;
 
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::lock::Lock;
 
 const HASH_BYTES: usize = size_of::<u64>();
 
@@ -20,14 +19,14 @@ const HASH_BYTES: usize = size_of::<u64>();
 ///     capacity: blocks kept at most, about 11 bytes each.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PeerChains {
-    chains: Mutex<Chains>,
+    chains: Lock<Chains>,
     block_size: usize,
 }
 
 impl PeerChains {
-    /// Works on the table alone. Poison is ignored: a panic in the core must not make every later call panic too.
+    /// Works on the table alone.
     pub fn with<R>(&self, work: impl FnOnce(&mut Chains) -> R) -> R {
-        work(&mut self.chains.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.chains.lock())
     }
 }
 
@@ -35,7 +34,7 @@ impl PeerChains {
 impl PeerChains {
     #[new]
     fn py_new(block_size: usize, capacity: usize) -> Self {
-        Self { chains: Mutex::new(Chains::new(capacity)), block_size }
+        Self { chains: Lock::new(Chains::new(capacity)), block_size }
     }
 
     /// The chain that goes on behind a known one, stored; None if that one is not known.

@@ -1,6 +1,5 @@
 //! `PeerInbox`: what a router makes of its peers' frames.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::IntoIter;
 
 use prefixroute_core::peers::wire::{Message, Register};
@@ -13,6 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use super::chains::PeerChains;
 use super::seal::PeerSeal;
 use crate::errors;
+use crate::lock::Lock;
 use crate::routing::Ledger;
 
 /// A frame of a peer whose messages wait to be applied.
@@ -21,7 +21,7 @@ pub struct PeerFrame {
     peer: u64,
     newest: u64,
     count: usize,
-    messages: Mutex<IntoIter<(u64, Message<'static>)>>,
+    messages: Lock<IntoIter<(u64, Message<'static>)>>,
 }
 
 #[pymethods]
@@ -50,7 +50,7 @@ impl PeerFrame {
 ///     counts: whether load is counted; else the transport knows it better.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PeerInbox {
-    inbox: Mutex<Inbox>,
+    inbox: Lock<Inbox>,
     ledger: Py<Ledger>,
     chains: Py<PeerChains>,
     seal: Py<PeerSeal>,
@@ -58,14 +58,10 @@ pub struct PeerInbox {
 }
 
 impl PeerInbox {
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Applies messages up to the first that leaves something to do.
     fn advance(&self, frame: &PeerFrame, now: f64) -> Option<Work> {
-        let mut messages = frame.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut inbox = self.lock();
+        let mut messages = frame.messages.lock();
+        let mut inbox = self.inbox.lock();
         self.ledger.get().with(|ledger| {
             self.chains.get().with(|chains| {
                 messages.find_map(|(sequence, message)| {
@@ -97,14 +93,14 @@ impl PeerInbox {
     #[new]
     #[pyo3(signature = (ledger, chains, seal, *, counts=true))]
     fn py_new(ledger: Py<Ledger>, chains: Py<PeerChains>, seal: Py<PeerSeal>, counts: bool) -> Self {
-        Self { inbox: Mutex::default(), ledger, chains, seal, counts }
+        Self { inbox: Lock::default(), ledger, chains, seal, counts }
     }
 
     /// Know these processes, and no others: (mark, slot, generation) of each.
     #[pyo3(signature = (processes, /))]
     fn see(&self, processes: Vec<(u64, usize, i64)>) {
         let process = |(mark, slot, generation)| (mark, Process { slot, generation });
-        self.lock().see(processes.into_iter().map(process));
+        self.inbox.lock().see(processes.into_iter().map(process));
     }
 
     /// Read a frame, which is to be applied then. None: it is of the router `own`, was read before, or is too old to tell.
@@ -127,10 +123,10 @@ impl PeerInbox {
         }
         let count = messages.len();
         let newest = frame.first + count as u64 - 1;
-        if !self.lock().take(frame.peer, frame.first) {
+        if !self.inbox.lock().take(frame.peer, frame.first) {
             return Ok(None);
         }
-        Ok(Some(PeerFrame { peer: frame.peer, newest, count, messages: Mutex::new(messages.into_iter()) }))
+        Ok(Some(PeerFrame { peer: frame.peer, newest, count, messages: Lock::new(messages.into_iter()) }))
     }
 
     /// Apply messages of a frame up to the first that leaves something to do.
@@ -166,38 +162,38 @@ impl PeerInbox {
     ///     How many attempts that were.
     #[pyo3(signature = (peer, newest, /))]
     fn give_up(&self, peer: u64, newest: u64) -> usize {
-        let mut inbox = self.lock();
+        let mut inbox = self.inbox.lock();
         self.ledger.get().with(|ledger| inbox.give_up((ledger, self.counts), peer, newest))
     }
 
     /// Forget a peer altogether.
     #[pyo3(signature = (peer, /))]
     fn forget(&self, peer: u64) {
-        let mut inbox = self.lock();
+        let mut inbox = self.inbox.lock();
         self.ledger.get().with(|ledger| inbox.forget((ledger, self.counts), peer));
     }
 
     /// How many attempts a peer has in flight.
     #[pyo3(signature = (peer, /))]
     fn open(&self, peer: u64) -> usize {
-        self.lock().peers.open(peer)
+        self.inbox.lock().peers.open(peer)
     }
 
     /// Whether an attempt of a peer is in flight.
     #[pyo3(signature = (peer, attempt, /))]
     fn is_open(&self, peer: u64, attempt: u64) -> bool {
-        self.lock().peers.is_open(peer, attempt)
+        self.inbox.lock().peers.is_open(peer, attempt)
     }
 
     /// Frames that were read before, or are too old to tell: what comes twice changes nothing.
     #[getter]
     fn repeated(&self) -> u64 {
-        self.lock().repeated
+        self.inbox.lock().repeated
     }
 
     /// Messages about a process that is not known here.
     #[getter]
     fn strangers(&self) -> u64 {
-        self.lock().strangers
+        self.inbox.lock().strangers
     }
 }

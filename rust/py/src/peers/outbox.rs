@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prefixroute_core::BlockHash;
 use prefixroute_core::peers::wire::{
@@ -19,6 +18,7 @@ use super::ring::PeerRing;
 use super::seal::PeerSeal;
 use crate::errors;
 use crate::hashes::BlockHashes;
+use crate::lock::Lock;
 use crate::routing::{Attempt, Ledger};
 
 use std::collections::{HashMap, HashSet};
@@ -93,7 +93,7 @@ impl State {
 ///     failed: hears of the first exception that `send` raises.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PeerOutbox {
-    state: Mutex<State>,
+    state: Lock<State>,
     ledger: Py<Ledger>,
     chains: Py<PeerChains>,
     describe: Py<PyAny>,
@@ -102,14 +102,9 @@ pub struct PeerOutbox {
 }
 
 impl PeerOutbox {
-    /// Never held while Python runs.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells a message that rests on nothing.
     fn say(&self, py: Python<'_>, message: &Message<'_>) -> PyResult<()> {
-        self.lock().tell(message);
+        self.state.lock().tell(message);
         self.flush(py)
     }
 
@@ -117,10 +112,10 @@ impl PeerOutbox {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let Some(send) = &self.send else { return Ok(()) };
         loop {
-            let Some(frame) = self.lock().outbox.take() else { return Ok(()) };
+            let Some(frame) = self.state.lock().outbox.take() else { return Ok(()) };
             if let Err(error) = send.bind(py).call1((PyBytes::new(py, &frame),)) {
                 let is_first = {
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     state.unsent += 1;
                     state.unsent == 1
                 };
@@ -134,13 +129,13 @@ impl PeerOutbox {
 
     fn place(&self, attempt: &Bound<'_, Attempt>) -> PyResult<Place> {
         let process = attempt.get().process;
-        let known = self.lock().places.get(process.slot).copied().flatten();
+        let known = self.state.lock().places.get(process.slot).copied().flatten();
         if let Some(place) = known.filter(|place| place.generation == process.generation) {
             return Ok(place);
         }
         let (mark, events) = self.describe.bind(attempt.py()).call1((&attempt.get().parts.member,))?.extract()?;
         let place = Place { generation: process.generation, mark, events };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.places.len() <= process.slot {
             state.places.resize(process.slot + 1, None);
         }
@@ -155,7 +150,7 @@ impl PeerOutbox {
         let blocks = if place.events { None } else { Some(decision.getattr(intern!(attempt.py(), "blocks"))?) };
         let blocks = blocks.as_ref().and_then(|blocks| blocks.cast::<BlockHashes>().ok());
         let session = session.map_or(0, |name| name.0);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.chains.get().with(|chains| {
             let part = blocks.map_or(Part::NONE, |blocks| state.told(chains, blocks.get().blocks()));
             let message = Message::Booked {
@@ -176,7 +171,7 @@ impl PeerOutbox {
 
     /// Tells that the session of an attempt is bound to its replica only now, if it has won a hedge.
     fn rebind(&self, one: &Attempt, now: f64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.hedged.is_empty() || !state.hedged.remove(&one.number) {
             return;
         }
@@ -184,7 +179,7 @@ impl PeerOutbox {
         drop(state);
         if session != 0 && self.is_bound(Name(session), one, now) {
             let binding = Binding { session, process: mark, age: 0.0 };
-            self.lock().tell(&Message::Bound(Cow::Borrowed(&[binding])));
+            self.state.lock().tell(&Message::Bound(Cow::Borrowed(&[binding])));
         }
     }
 
@@ -196,7 +191,7 @@ impl PeerOutbox {
     }
 
     fn end(&self, py: Python<'_>, one: &Attempt, how: End, held: Option<&Bound<'_, BlockHashes>>) -> PyResult<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(told) = state.open.remove(&one.number) {
             self.chains.get().with(|chains| {
                 let part = held.map_or(Part::NONE, |blocks| state.told(chains, blocks.get().blocks()));
@@ -237,7 +232,7 @@ impl PeerOutbox {
             unsent: 0,
             ring: None,
         };
-        Self { state: Mutex::new(state), ledger, chains, describe, send, failed }
+        Self { state: Lock::new(state), ledger, chains, describe, send, failed }
     }
 
     // -- steps of the ledger
@@ -256,7 +251,7 @@ impl PeerOutbox {
         let bound = session.is_some_and(|session| self.is_bound(session, attempt.get(), now));
         if let Some(earlier) = earlier {
             let (number, before) = (attempt.get().number, earlier.get().number);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if hedge || state.hedged.contains(&before) {
                 state.hedged.extend([number, before]);
             }
@@ -268,7 +263,7 @@ impl PeerOutbox {
     /// Tell of a first token, which may have decided a hedge.
     #[pyo3(signature = (attempt, now, /))]
     fn started(&self, attempt: &Bound<'_, Attempt>, now: f64) -> PyResult<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(sequence) = state.open.get(&attempt.get().number).map(|told| told.sequence) {
             state.tell(&Message::Started(sequence));
         }
@@ -300,11 +295,11 @@ impl PeerOutbox {
             .with(|ledger| attempts.iter().map(|attempt| ledger.alive(attempt.get().process)).collect());
         for (attempt, _) in attempts.iter().zip(&lives).filter(|(_, lives)| **lives) {
             let attempt = attempt.bind(py);
-            if !self.lock().open.contains_key(&attempt.get().number) {
+            if !self.state.lock().open.contains_key(&attempt.get().number) {
                 self.book(attempt, None, false)?;
             }
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let row = |attempt: &Py<Attempt>| {
             let one = attempt.get();
             let Announced { sequence, mark, .. } = *state.open.get(&one.number)?;
@@ -342,7 +337,7 @@ impl PeerOutbox {
     /// Tell that a process is believed to hold a chain.
     #[pyo3(signature = (mark, blocks, /))]
     fn held(&self, py: Python<'_>, mark: u64, blocks: &BlockHashes) -> PyResult<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.chains.get().with(|chains| {
             let part = state.told(chains, blocks.blocks());
             if !part.is_empty() {
@@ -356,7 +351,7 @@ impl PeerOutbox {
     /// Send a chain, without what `carried` has, which then has it; None: as a whole.
     #[pyo3(signature = (blocks, carried=None, /))]
     fn chain(&self, py: Python<'_>, blocks: &BlockHashes, carried: Option<&PeerChains>) -> PyResult<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut tell = |chains: &mut Chains| {
             let part = state.told(chains, blocks.blocks());
             if !part.rest.is_empty() {
@@ -421,7 +416,7 @@ impl PeerOutbox {
     /// Take the frames that wait.
     fn take<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
         let mut frames = Vec::new();
-        while let Some(frame) = self.lock().outbox.take() {
+        while let Some(frame) = self.state.lock().outbox.take() {
             frames.push(PyBytes::new(py, &frame));
         }
         frames
@@ -430,18 +425,18 @@ impl PeerOutbox {
     /// Show loads in a ring, too.
     #[pyo3(signature = (ring, /))]
     fn show_in(&self, ring: Py<PeerRing>) {
-        let before = self.lock().ring.replace(ring);
+        let before = self.state.lock().ring.replace(ring);
         drop(before);
     }
 
     /// Ask anew what members are: the fleet has changed.
     fn forget_places(&self) {
-        self.lock().places.clear();
+        self.state.lock().places.clear();
     }
 
     /// Messages by kind, and frames that could not be sent.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = self.lock();
+        let state = self.state.lock();
         let counts = PyDict::new(py);
         for (kind, name) in Kind::ALL {
             let count = state.counts[kind as usize - 1];

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prefixroute_core::peers::wire::{Message, Open};
 use prefixroute_core::peers::{CELLS, Cell, Found, Load, PeerAttempt, Peers, Ring, ring_bytes};
@@ -12,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors;
+use crate::lock::Lock;
 use crate::routing::Ledger;
 
 /// Memory that other processes may change, as atomic words.
@@ -99,7 +99,7 @@ struct Writer {
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PeerRing {
     memory: Shared,
-    writer: Mutex<Writer>,
+    writer: Lock<Writer>,
 }
 
 #[pymethods]
@@ -111,7 +111,7 @@ impl PeerRing {
             return Err(errors::config(format!("a ring needs at least {} bytes", ring_bytes(64))));
         }
         let cells = Cells { shown: Vec::new(), places: HashMap::new() };
-        Ok(Self { memory, writer: Mutex::new(Writer { cells, open: Peers::default() }) })
+        Ok(Self { memory, writer: Lock::new(Writer { cells, open: Peers::default() }) })
     }
 
     /// Bytes of memory for a ring that holds so many bytes of messages.
@@ -123,25 +123,21 @@ impl PeerRing {
     /// Write a frame. False: it is too long for the ring.
     #[pyo3(signature = (frame, /))]
     fn publish(&self, frame: &[u8]) -> bool {
-        let _writer = self.lock();
+        let _writer = self.writer.lock();
         Ring::open(self.memory.words()).is_some_and(|ring| ring.push(frame))
     }
 }
 
 impl PeerRing {
-    fn lock(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows what a message of this process changes of its loads; one that says nothing of them changes nothing.
     pub fn show(&self, sequence: u64, message: &Message<'_>) {
-        let mut writer = self.lock();
+        let mut writer = self.writer.lock();
         let Some(ring) = Ring::open(self.memory.words()) else { return };
         let Writer { cells, open } = &mut *writer;
         let told = |cells: &mut Cells, mark: u64, uncached: u32, context: u32, started: bool| {
             let place = cells.place(mark);
             let process = Process { slot: place.unwrap_or(0), generation: if place.is_some() { 0 } else { -1 } };
-            PeerAttempt { process, uncached: uncached.into(), context: context.into(), started }
+            PeerAttempt::new(process, uncached, context, started)
         };
         match message {
             Message::Booked { process, uncached, context, .. } => {
@@ -222,18 +218,14 @@ struct Readers {
 ///     ledger: the router's.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct PeerRings {
-    readers: Mutex<Readers>,
+    readers: Lock<Readers>,
     ledger: Py<Ledger>,
 }
 
 impl PeerRings {
-    fn lock(&self) -> MutexGuard<'_, Readers> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Works on the rings, with a function that counts a change of load of a marked replica.
     fn counting(&self, work: impl FnOnce(&mut Vec<(u64, Attached)>, &mut dyn FnMut(u64, [i64; 3]))) {
-        let mut readers = self.lock();
+        let mut readers = self.readers.lock();
         let Readers { attached, known } = &mut *readers;
         self.ledger.get().with(|ledger| {
             work(attached, &mut |mark, [requests, queued, decoding]| {
@@ -249,7 +241,7 @@ impl PeerRings {
 impl PeerRings {
     #[new]
     fn py_new(ledger: Py<Ledger>) -> Self {
-        Self { readers: Mutex::default(), ledger }
+        Self { readers: Lock::default(), ledger }
     }
 
     /// Read the ring in this memory from its oldest message on. False: it is no ring of this layout.
@@ -257,7 +249,7 @@ impl PeerRings {
     fn attach(&self, ident: u64, memory: PyBuffer<u8>) -> PyResult<bool> {
         let memory = Shared::of(memory, false)?;
         let Some(cursor) = Ring::open(memory.words()).map(|ring| ring.head()) else { return Ok(false) };
-        self.lock().attached.push((ident, Attached { memory, cursor, version: 0, counted: Vec::new() }));
+        self.readers.lock().attached.push((ident, Attached { memory, cursor, version: 0, counted: Vec::new() }));
         Ok(true)
     }
 
@@ -281,13 +273,13 @@ impl PeerRings {
     fn see(&self, processes: Vec<(u64, usize, i64)>) {
         self.counting(|attached, count| attached.iter_mut().for_each(|(_, ring)| ring.void(&mut *count)));
         let process = |(mark, slot, generation)| (mark, Process { slot, generation });
-        self.lock().known = processes.into_iter().map(process).collect();
+        self.readers.lock().known = processes.into_iter().map(process).collect();
         self.refresh();
     }
 
     /// Take in the loads that have changed: under a microsecond if none has.
     fn refresh(&self) {
-        let changed = self.lock().attached.iter().any(|(_, ring)| {
+        let changed = self.readers.lock().attached.iter().any(|(_, ring)| {
             Ring::open(ring.memory.words()).is_some_and(|words| words.loads_version() != ring.version)
         });
         if changed {
@@ -299,7 +291,7 @@ impl PeerRings {
     #[pyo3(signature = (most, /))]
     fn take<'py>(&self, py: Python<'py>, most: usize) -> (Vec<Bound<'py, PyBytes>>, usize) {
         let (mut found, mut lapped, mut message) = (Vec::new(), 0, Vec::new());
-        for (_, ring) in &mut self.lock().attached {
+        for (_, ring) in &mut self.readers.lock().attached {
             let Some(words) = Ring::open(ring.memory.words()) else { continue };
             while found.len() < most {
                 match words.read(&mut ring.cursor, &mut message) {

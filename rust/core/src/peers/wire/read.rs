@@ -90,25 +90,9 @@ impl<'a> Bytes<'a> {
         self.kind = byte;
         let (kind, _) = Kind::ALL.get(usize::from(byte).wrapping_sub(1)).ok_or(WireError::Kind(byte))?;
         let message = match kind {
-            Kind::Booked => {
-                let flags = self.flags(HAS_SESSION | HAS_PARENT)?;
-                let process = self.u64()?;
-                let session = if flags & HAS_SESSION != 0 { u128::from_le_bytes(self.array()?) } else { 0 };
-                let (uncached, context) = self.tokens()?;
-                Message::Booked { process, session, uncached, context, part: self.part(flags)? }
-            }
+            Kind::Booked => self.booked()?,
             Kind::Started => Message::Started(sequence.wrapping_sub(self.number()?)),
-            Kind::Ended => {
-                let flags = self.flags(3 | HAS_PARENT)?;
-                let how = match flags & 3 {
-                    0 => End::Finished,
-                    1 => End::Aborted,
-                    2 => End::Retracted,
-                    how => return Err(WireError::Field(byte, "the end", how.into(), 2.0)),
-                };
-                let attempt = sequence.wrapping_sub(self.number()?);
-                Message::Ended { attempt, how, part: self.part(flags)? }
-            }
+            Kind::Ended => self.ended(sequence)?,
             Kind::Beat => Message::Beat(Cow::Owned(self.opens(sequence)?)),
             Kind::Fleet => Message::Fleet(self.register()?),
             Kind::Cleared => Message::Cleared(self.u64()?),
@@ -132,6 +116,26 @@ impl<'a> Bytes<'a> {
             Kind::Left => Message::Left,
         };
         Ok(message)
+    }
+
+    fn booked(&mut self) -> Result<Message<'static>, WireError> {
+        let flags = self.flags(HAS_SESSION | HAS_PARENT)?;
+        let process = self.u64()?;
+        let session = if flags & HAS_SESSION != 0 { u128::from_le_bytes(self.array()?) } else { 0 };
+        let (uncached, context) = self.tokens()?;
+        Ok(Message::Booked { process, session, uncached, context, part: self.part(flags)? })
+    }
+
+    fn ended(&mut self, sequence: u64) -> Result<Message<'static>, WireError> {
+        let flags = self.flags(3 | HAS_PARENT)?;
+        let how = match flags & 3 {
+            0 => End::Finished,
+            1 => End::Aborted,
+            2 => End::Retracted,
+            how => return Err(WireError::Field(self.kind, "the end", how.into(), 2.0)),
+        };
+        let attempt = sequence.wrapping_sub(self.number()?);
+        Ok(Message::Ended { attempt, how, part: self.part(flags)? })
     }
 
     fn opens(&mut self, sequence: u64) -> Result<Vec<Open>, WireError> {
