@@ -15,6 +15,7 @@ from prefixroute import limits
 from prefixroute.errors import ConfigError, EventError, TokensError, UnknownReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.index import PrefixIndex
+from prefixroute.sim.replica import Admitted, ReplicaCache
 from prefixroute.types import Namespace
 
 PROMPT = list(range(1000, 1160))
@@ -548,7 +549,12 @@ def test_outcomes_are_values() -> None:
     insertion = index.insert("a", list(range(64)))
     stored = index.apply_stored("a", [1, 2], token_ids=list(range(32)))
     removed = index.apply_removed("a", [1, 7])
-    for value in (insertion, stored, removed, index.stats()):
+    cache, prompt = ReplicaCache(32), hash_blocks(list(range(32)))
+    admitted = cache.start(prompt)
+    refused = cache.start(hash_blocks(list(range(64))))
+    assert isinstance(admitted, Admitted)
+    finished = cache.finish(admitted.request, prompt)
+    for value in (insertion, stored, removed, index.stats(), admitted, refused, finished):
         for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):  # noqa: S301
             assert copied == value
             assert hash(copied) == hash(value)

@@ -92,15 +92,17 @@ fn size(object: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
         .map_err(|_| errors::config(format!("{what} must be 0..={}, got {object}", usize::MAX)))
 }
 
-/// An integer of any class but `bool`.
 fn integer<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyAny>> {
-    if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
-        return Ok(object.clone());
+    as_int(object)?.ok_or_else(|| errors::config(format!("{what} must be an int, got {}", type_name(object))))
+}
+
+/// The object as an integer, if it is one, of any class but `bool`.
+pub fn as_int<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if object.is_instance_of::<PyBool>() {
+        return Ok(None);
     }
-    let index = if object.is_instance_of::<PyBool>() {
-        None
-    } else {
-        errors::caught(object.py(), object.call_method0("__index__"))?
-    };
-    index.ok_or_else(|| errors::config(format!("{what} must be an int, got {}", type_name(object))))
+    if object.is_instance_of::<PyInt>() {
+        return Ok(Some(object.clone()));
+    }
+    errors::caught(object.py(), object.call_method0("__index__"))
 }

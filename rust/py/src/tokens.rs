@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple};
 
 use crate::errors;
 use crate::hashes::BlockHashes;
 use crate::ints::of_list;
+use crate::sizes;
 
 /// What a prompt argument turned out to be; borrows from the Python object wherever it can.
 pub enum Prompt<'a> {
@@ -176,14 +177,7 @@ pub fn of_item(item: &Bound<'_, PyAny>, position: usize) -> PyResult<u32> {
     // A failed conversion above may have left its error behind.
     drop(PyErr::take(item.py()));
     let py = item.py();
-    let integer = if item.is_instance_of::<PyBool>() {
-        None
-    } else if item.is_instance_of::<PyInt>() {
-        Some(item.clone())
-    } else {
-        errors::caught(py, item.call_method0("__index__"))?
-    };
-    let Some(integer) = integer else {
+    let Some(integer) = sizes::as_int(item)? else {
         let given = errors::caught(py, item.repr())?.map_or_else(|| "an object".into(), |repr| repr.to_string());
         let given: String = given.chars().take(40).collect();
         let class = type_name(item);

@@ -37,8 +37,7 @@ impl PrefixIndex {
         if let (Ok(index), Ok(hashes), Ok(name)) = (belief.cast::<Self>(), blocks.cast::<BlockHashes>(), name.to_str())
         {
             let (index, hashes) = (index.get(), hashes.get());
-            hashes.check_index(index.block_size(), index.hash_key())?;
-            return index.believe(py, name, hashes.blocks(), now).map(drop);
+            return index.believe(py, name, index.blocks_of(hashes)?, now).map(drop);
         }
         belief.call_method1(intern!(py, "insert"), (name, blocks, namespace, now)).map(drop)
     }
@@ -134,9 +133,8 @@ impl PrefixIndex {
         hashes: &Bound<'_, BlockHashes>,
         insertion: &Bound<'_, Insertion>,
     ) -> PyResult<usize> {
-        hashes.get().check_index(self.block_size(), self.hash_key())?;
-        let (keep, stamp) = insertion.get().retract_key();
-        self.index.retract(&*name, hashes.get().blocks(), keep, stamp).map_err(errors::of_core)
+        let (blocks, (keep, stamp)) = (self.blocks_of(hashes.get())?, insertion.get().retract_key());
+        self.index.retract(&*name, blocks, keep, stamp).map_err(errors::of_core)
     }
 
     /// Make the leading blocks held the most recently used.
@@ -178,8 +176,7 @@ impl PrefixIndex {
     /// Raises:
     ///     UnknownReplicaError: no replica has that name.
     fn pin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<usize> {
-        hashes.get().check_index(self.block_size(), self.hash_key())?;
-        self.index.pin(&*name, hashes.get().blocks()).map_err(errors::of_core)
+        self.index.pin(&*name, self.blocks_of(hashes.get())?).map_err(errors::of_core)
     }
 
     /// Take one pin from each of these blocks.
@@ -191,8 +188,7 @@ impl PrefixIndex {
     /// Raises:
     ///     UnknownReplicaError: no replica has that name.
     fn unpin(&self, name: Text<'_>, hashes: &Bound<'_, BlockHashes>) -> PyResult<()> {
-        hashes.get().check_index(self.block_size(), self.hash_key())?;
-        self.index.unpin(&*name, hashes.get().blocks()).map_err(errors::of_core)
+        self.index.unpin(&*name, self.blocks_of(hashes.get())?).map_err(errors::of_core)
     }
 
     /// Drop belief that is older than its time to live.

@@ -53,8 +53,7 @@ impl PrefixIndex {
         namespace: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, BlockHashes>> {
         if let Ok(hashes) = prompt.cast::<BlockHashes>() {
-            hashes.get().check_index(self.block_size(), self.hash_key())?;
-            return Ok(hashes.clone());
+            return self.blocks_of(hashes.get()).map(|_| hashes.clone());
         }
         let (prompt, namespace) = (Prompt::read(prompt)?, Namespace::read(namespace)?);
         Bound::new(py, hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key())?)
@@ -94,10 +93,7 @@ impl PrefixIndex {
                 let hashes = hash_prompt(py, prompt, self.block_size(), namespace, self.hash_key())?;
                 Ok(self.index.match_blocks(hashes.blocks(), out))
             }
-            Prompt::Hashed(hashes) => {
-                hashes.check_index(self.block_size(), self.hash_key())?;
-                Ok(self.index.match_blocks(hashes.blocks(), out))
-            }
+            Prompt::Hashed(hashes) => Ok(self.index.match_blocks(self.blocks_of(hashes)?, out)),
         }
     }
 }
@@ -195,8 +191,8 @@ impl PrefixIndex {
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         if let Ok(hashes) = hashes.cast::<BlockHashes>() {
-            hashes.get().check_index(self.block_size(), self.hash_key())?;
-            return self.lengths(py, out, |held| Ok(self.index.match_blocks(hashes.get().blocks(), held)));
+            let blocks = self.blocks_of(hashes.get())?;
+            return self.lengths(py, out, |held| Ok(self.index.match_blocks(blocks, held)));
         }
         let values = hash_values(hashes)?;
         self.lengths(py, out, |held| Ok(self.index.match_blocks(as_block_hashes(&values), held)))

@@ -70,6 +70,13 @@ impl PrefixIndex {
         self.index.config().hash_key
     }
 
+    /// The blocks of a prompt that was hashed before, as blocks of this index under its key are.
+    #[inline]
+    fn blocks_of<'a>(&self, hashes: &'a BlockHashes) -> PyResult<&'a [BlockHash]> {
+        hashes.check_index(self.block_size(), self.hash_key())?;
+        Ok(hashes.blocks())
+    }
+
     /// The hashes of a prompt, whatever it is given as.
     fn hashed<'a>(
         &self,
@@ -78,10 +85,7 @@ impl PrefixIndex {
         namespace: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Hashed<'a>> {
         match Prompt::read(prompt)? {
-            Prompt::Hashed(hashes) => {
-                hashes.check_index(self.block_size(), self.hash_key())?;
-                Ok(Hashed::Before(hashes))
-            }
+            Prompt::Hashed(hashes) => self.blocks_of(hashes).map(|_| Hashed::Before(hashes)),
             prompt => {
                 let namespace = Namespace::read(namespace)?;
                 hash_prompt(py, &prompt, self.block_size(), &namespace, self.hash_key()).map(Hashed::Now)
