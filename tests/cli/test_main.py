@@ -100,7 +100,10 @@ def test_interrupt_ends_cleanly(jobs: str, at_work: Callable[[int], bool]) -> No
 def ended(jobs: str, at_work: Callable[[int], bool], end: Callable[[int], None]) -> tuple[int, str, str]:
     """Start a long simulation, end it when it is at work, and return what it left: exit code, stdout, stderr."""
     # Processes inherit it where SIGINT is ignored (in a job in the background of a shell): here it is not, wherever this runs.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prefixroute.cli import main; main()"
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prefixroute.cli import "
+        "main; main()"
+    )
     simulate = [sys.executable, "-c", code, "simulate", "chat", "--seeds", "500", "--jobs", jobs, "--quiet"]
     with subprocess.Popen(
         simulate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -33,8 +33,10 @@ MISTAKES = {
     "simulate chat --report x.pdf": "--report must be a file that ends in .html, got 'x.pdf'",
     "simulate chat --png x.svg": "--png must be a file that ends in .png, got 'x.svg'",
     "simulate LOG,sample=0.0001": "no session of gateway.jsonl is in a sample of 0.0001",
-    "simulate TRACE --chunk-tokens 512": "--chunk-tokens and --max-running speak of a timed simulation: give --timed too",
-    "simulate chat --report /proc/x.html": "--report must be a file that can be written, got '/proc/x.html': No such file",
+    "simulate TRACE --chunk-tokens 512": "--chunk-tokens and --max-running speak of a timed simulation: give --timed "
+    "too",
+    "simulate chat --report /proc/x.html": "--report must be a file that can be written, got '/proc/x.html': No such "
+    "file",
     "simulate chat --png /proc/x.png": "--png must be a file that can be written",
     "lint LOG --sarif /proc/x.sarif": "--sarif must be a file that can be written",
     "convert TRACE -o /proc/x.gz": "--output must be a file that can be written, got '/proc/x.gz'",
@@ -46,11 +48,14 @@ MISTAKES = {
     "simulate chat --utilization some": "Invalid value for '--utilization': must be a number, got 'some'",
     "simulate chat --timed --chunk-tokens 0": "--chunk-tokens must be a whole number of at least 1",
     "simulate chat --goodput ttft=1s": "give an engine, or --timed",
-    "advise chat,requests=3 answer.json --json": "'chat,requests=3' is made up and stands alone, got 'answer.json' beside it",
-    "simulate chat,requests=200 --replicas 1 --warmup 200": "warmup must be below the 200 requests of chat,requests=200, at most 199, got 200",
+    "advise chat,requests=3 answer.json --json": "'chat,requests=3' is made up and stands alone, got 'answer.json' "
+    "beside it",
+    "simulate chat,requests=200 --replicas 1 --warmup 200": "warmup must be below the 200 requests of "
+    "chat,requests=200, at most 199, got 200",
     "compare chat,requests=200 --warmup 500": "at most 199, got 500",
     f"{REPLAY} --endpoint http://127.0.0.1:1 --warmup 40": "below the 40 requests of a part, at most 39",
-    "simulate chat --load fast": "--load must be one of requests, in_flight, recent, uncached_tokens, tokens, got 'fast'",
+    "simulate chat --load fast": "--load must be one of requests, in_flight, recent, uncached_tokens, tokens, got "
+    "'fast'",
     "simulate chat --load kv_use --timed": "--load must be one of",
     "simulate chat --load in_flight": "give --timed too",
     "compare chat --load in_flight": "give --timed too",
@@ -94,7 +99,8 @@ MISTAKES = {
     f"{SIMULATE} --sticky-front": "--routers",
     f"{SIMULATE} --timed --routers 2 --peer-delay soon": "--peer-delay must be a time",
     # What prices a step.
-    f"{SIMULATE} --speeds fast": "--speeds must be one of calibrated, article, aic, aic:vllm, aic:sglang, aic:trtllm, got 'fast'",
+    f"{SIMULATE} --speeds fast": "--speeds must be one of calibrated, article, aic, aic:vllm, aic:sglang, aic:trtllm, "
+    "got 'fast'",
     f"{SIMULATE} --speeds aic --utilization 0.5": "--speeds aic has step times of its own: leave out utilization",
     f"{SIMULATE} --weight-format fp5": "weight_format must be one of bf16, ",
     # Checks of a log, and replays.

@@ -165,14 +165,18 @@ def test_token_counts_of_the_engine_are_read_as_those_of_the_cache(prefixroute: 
     "said",
     [
         (
-            "simulate chat,requests=120 --replicas 3 --tier CPU:200k:50 --change 40:die:replica-0 --change 60:add:replica-9 "
-            "--routers 3 --sticky-front --warmup 5 --observe events:0.1 --infinite"
+            "simulate chat,requests=120 --replicas 3 --tier CPU:200k:50 --change 40:die:replica-0 --change "
+            "60:add:replica-9 --routers 3 --sticky-front --warmup 5 --observe events:0.1 --infinite"
         ),
         (
-            "compare few-shot,requests=120,arrivals=poisson:20 --replicas 3 --timed --tier CPU:100k:50 --change 1:drain:replica-0 "
+            "compare few-shot,requests=120,arrivals=poisson:20 --replicas 3 --timed --tier CPU:100k:50 --change "
+            "1:drain:replica-0 "
             "--routers 3 --peer-delay 100ms --warmup 30 --goodput ttft=200ms --load in_flight --time-budget 1h"
         ),
-        "simulate agents,requests=120,arrivals=poisson:20 --timed --prefill-replicas 1,2 --decode-replicas 1,2 --routers 3",
+        (
+            "simulate agents,requests=120,arrivals=poisson:20 --timed --prefill-replicas 1,2 --decode-replicas 1,2 "
+            "--routers 3"
+        ),
     ],
     ids=["untimed", "timed", "apart"],
 )

@@ -1,4 +1,4 @@
-"""The advisor: facts of the traffic, a comparison of policies, a choice, and the advice, each handed to the next as data."""
+"""The advisor: facts of the traffic, a comparison of policies, a choice, the advice, each made of the one before."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def _fleet_asked(facts: Facts, asked: Question, cost: CostModel) -> Scenario:
     clocked = facts.profile.span_s > 0 if asked.timed is None else asked.timed
     if not clocked and asked.scenario.load not in (None, "recent"):
         raise ConfigError(
-            f"load {asked.scenario.load!r} needs a clock: without one, as in a workload that spans no time, it must be 'recent'"
+            f"load {asked.scenario.load!r} needs a clock: without one, as in a workload that spans no time, it must "
+            "be 'recent'"
         )
     return with_clock(asked, cost) if clocked else replace(asked.scenario, engine=None)
 

@@ -63,10 +63,10 @@ def judged(slos: Sequence[Slo]) -> tuple[str, ...]:
 
 
 def winner(compared: Comparison, times: Sequence[str] = TIMES) -> tuple[str, tuple[str, ...]] | None:
-    """Return the split that is better than mixed replicas beyond the noise in some of these and worse in none, with those.
+    """Return the split that is better than mixed replicas in some of these times and worse in none, with those times.
 
-    Of several, the one with the least of the last of them. One that cannot keep up never wins, but where mixed replicas
-    cannot either.
+    Better is beyond the noise. Of several, the one with the least of the last of them. One that cannot keep up never
+    wins, but where mixed replicas cannot either.
     """
     mixed = compared.reference
     others = [row.policy for row in compared.rows if row.policy != mixed]

@@ -296,7 +296,8 @@ class _Search:
         self._rounds += 1
         told = None
         if progress is not None:
-            told = lambda share, what: progress(1 - (1 - share / ROUNDS) * (1 - 1 / ROUNDS) ** begun, what)  # noqa: E731
+            left = (1 - 1 / ROUNDS) ** begun
+            told = lambda share, what: progress(1 - (1 - share / ROUNDS) * left, what)  # noqa: E731
         grid = replace(self._grid, progress=told)
         runs = grid.run({at: Cell(scenario, _hits) for at, scenario in cells.items()}).runs
         found = {at: (self._truth.candidate(scenario, runs[at][0]), runs[at][0]) for at, scenario in cells.items()}

@@ -106,7 +106,7 @@ def other_match(profile: Profile, base: Scenario) -> Scenario | None:
 
 
 def by_tokens(profile: Profile, base: Scenario) -> list[Scenario]:
-    """Return policies that balance the prompt tokens that wait, where new tokens are too unequal for a count of requests.
+    """Return policies that balance waiting prompt tokens, where requests bring too unequal numbers of new tokens.
 
     Timed runs only: nothing waits in untimed ones. None where a load signal was given.
     """
@@ -197,13 +197,14 @@ def choose(
     among: Collection[str] = (),
     most_preempted: float | None = MOST_PREEMPTIONS,
 ) -> Choice:
-    """Return what is in use where nothing is worth leaving it for, else the simplest policy that is about as good as the best.
+    """Return the policy in use where no other is worth the change, else the simplest that is about as good as the best.
 
-    First those go that no objective takes: see :class:`Rejected`. Of the rest, a policy is worth leaving what is in use for
-    if it beats it, see :func:`beats`, or if its score (the geometric mean of what the objective weighs) is lower by more
-    than :data:`MATERIAL`, or than :data:`NOISY` where it is within the noise; and if it is not far slower. Without such a
-    policy what is in use stays. Of such policies those are good enough whose score is at most that much above the best
-    one's, and that no other policy outdoes, see :func:`outdoes`. Of those, the simplest is taken, see :func:`simplicity`.
+    First those go that no objective takes, see :class:`Rejected`. Another policy is worth the change if it beats the
+    one in use, see :func:`beats`, or if its score is lower by more than :data:`MATERIAL`, or by more than :data:`NOISY`
+    where the difference is within the noise. The score is the geometric mean of what the objective weighs. A policy
+    that is far slower is never worth it. Without such a policy the one in use stays. Of such policies those are good
+    enough whose score is at most that much above the best one's, and that no other policy outdoes, see :func:`outdoes`.
+    Of those, the simplest is taken, see :func:`simplicity`.
     Anything else (other parameters) is taken only if it scores best.
 
     Args:
@@ -233,7 +234,9 @@ def choose(
 
 
 def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str] = JUDGED) -> tuple[str, ...]:
-    """Return what ``policy`` is better in than ``other``, materially and beyond the noise, if it is worse in nothing ``judged``.
+    """Return the metrics in which ``policy`` is plainly better than ``other``, if it is worse in nothing ``judged``.
+
+    Plainly better is better by more than :data:`MATERIAL`, beyond the noise.
 
     Worse is beyond the noise, or by more than :data:`MATERIAL` by the point estimate, for a wide interval excuses
     nothing; by more than :data:`NOISY` where ``policy`` is better beyond the noise in recomputed tokens and in TTFT.
@@ -248,7 +251,7 @@ def beats(comparison: Comparison, policy: str, other: str, judged: Sequence[str]
 
 
 def preempts(row: ResultRow, most: float | None = MOST_PREEMPTIONS) -> bool:
-    """Whether a policy's fleet preempts more often than is borne, because its memory is too small for what it answers."""
+    """Whether a fleet preempts more often than is borne: its memory is too small for its answers."""
     return most is not None and (row.preempted or 0.0) > most
 
 
@@ -322,7 +325,7 @@ def _taken(
 
 
 def outdoes(comparison: Comparison, policy: str, other: str, by: float = MATERIAL) -> bool:
-    """Whether ``policy`` is better than ``other`` in all of :data:`JUDGED` by the point estimate, by more than a share ``by``."""
+    """Whether ``policy`` is better than ``other`` in all of :data:`JUDGED`, each by a share ``by`` in the mean."""
     row, worse = comparison.row(policy), comparison.row(other)
     return all(getattr(row, metric) < (1 - by) * getattr(worse, metric) for metric in JUDGED)
 

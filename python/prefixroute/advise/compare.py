@@ -25,8 +25,8 @@ from prefixroute.sim.sweep import OUTCOME, assumed, assumptions_dict, beyond, le
 from prefixroute.workload import HitLosses, Workload
 
 ONE_RUN = (
-    f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the dollars by "
-    "the busiest replica are taken; more seeds measure it"
+    f"one run of each policy: how evenly it shares work out is partly luck, for which {100 * LUCK:.0f} % of the "
+    "dollars by the busiest replica are taken; more seeds measure it"
 )
 
 
@@ -145,11 +145,11 @@ class Comparison(Document):
         return next(row for row in self.rows if row.policy == policy)
 
     def lost(self, policy: str) -> dict[str, dict[str, float]]:
-        """Return share, tokens and dollars per million requests of each of :data:`REASONS`, empty where they are not known.
+        """Return share, tokens and dollars of each of :data:`REASONS`; empty where they are not known.
 
         Shares are of all prompt tokens and add up to the recompute ratio. Tokens are those of a run in the mean and add
-        up to the recomputed ones. Dollars, in the mean and by the busiest replica, are in proportion to tokens and add
-        up to the row's.
+        up to the recomputed ones. Dollars are per million requests, in the mean and by the busiest replica. They are in
+        proportion to tokens and add up to the row's.
 
         Args:
             policy: its name.
@@ -332,7 +332,7 @@ def _spans_time(workload: Workload) -> bool:
 
 
 def informed(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Return the scenarios whose policy would do better with a router that sees every cache, each with such a router."""
+    """Return the scenarios whose policy looks at caches, each with a router that sees every cache."""
     return [
         replace(one, observe=Perfect())
         for one in scenarios

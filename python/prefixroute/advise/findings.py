@@ -70,7 +70,7 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
 
 
 def volatile(known: Facts) -> Iterator[Finding]:
-    """Yield what a text that changes near the start of prompts costs, and which prompts have it, where the trace knows of one."""
+    """Yield what a text that changes near the start of prompts costs, and which prompts have it."""
     head, profile, masked = known.workload.volatile, known.profile, known.masked_profile
     if head is None or masked is None or profile.floor - masked.floor < NOTABLE:
         return

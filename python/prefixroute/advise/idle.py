@@ -17,7 +17,9 @@ FEWEST_REQUESTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why: ``minimum-match`` (the policy's minimum is within the common head) or ``hashed-head`` (it hashes no more than that).
+    """Why a policy leaves replicas idle.
+
+    ``minimum-match``: its minimum match is within the common head. ``hashed-head``: it hashes no more than that head.
 
     ``tokens`` is the policy's figure, ``head_tokens`` the length of the head that most prompts begin with.
     """
@@ -29,7 +31,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """How many of the replicas get less than a tenth of their share, in the best of the runs, and why if it is known."""
+    """How many replicas get less than a tenth of their share in the best of the runs, and why if it is known."""
 
     policy: str
     idle: int

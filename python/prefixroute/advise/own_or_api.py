@@ -143,7 +143,7 @@ def own_or_api(
 
 
 def default_models(workload: Workload, span_s: float) -> tuple[Offer, ...]:
-    """Return the default model of every provider with its price for a workload, a month at its own rate, the cheapest first.
+    """Return the default model of every provider with its price a month at the workload's rate, the cheapest first.
 
     Args:
         workload: the traffic, read once for each model.

@@ -62,5 +62,5 @@ def why_not(comparison: Comparison, choice: Choice, policy: str) -> str:
 
 
 def better_throughout(comparison: Comparison, choice: Choice) -> list[str]:
-    """Return the policies that could be taken and have a lower point estimate than the chosen one in all that is judged."""
+    """Return the policies that could be taken and are better than the chosen one in all that is judged, in the mean."""
     return [name for name in choice.among if outdoes(comparison, name, choice.policy, by=0.0)]

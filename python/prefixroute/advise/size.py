@@ -1,4 +1,4 @@
-"""How many replicas, and GPUs, a fleet needs to keep its promises, with room for a peak and a failure, under each policy."""
+"""How many replicas and GPUs keep the promises under each policy, with room for a peak and a failure."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def _shared_out(fleet: Fleet | None) -> str:
 
 
 def prefill_counts(replicas: int) -> list[int]:
-    """Return how many of so many replicas, 2 or more, only prefill in the splits that are tried: :data:`MOST_EQUAL` at most."""
+    """Return how many replicas only prefill, in each split of two or more that is tried: :data:`MOST_EQUAL` at most."""
     if replicas - 1 <= MOST_EQUAL:
         return list(range(1, replicas))
     return [1 + round(at * (replicas - 2) / (MOST_EQUAL - 1)) for at in range(MOST_EQUAL)]

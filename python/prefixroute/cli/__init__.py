@@ -96,7 +96,7 @@ def _open_closed() -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Leave by an exception when told to end: no half-written file stays behind, and no process that works for this one.
+    """Leave by an exception when told to end, so that no half-written file and no worker process stays behind.
 
     A signal that is ignored, as ``nohup`` has it, stays ignored.
     """

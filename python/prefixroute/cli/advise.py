@@ -67,7 +67,7 @@ def advise_command(
     hardware: PricedHardware,
     reading: TraceOptions,
 ) -> None:
-    """Advise on routing: the decision tree with measured numbers at each branch, what to fix first, what it would save."""
+    """Advise on routing: what to use, what to fix first, what it saves, and the decision tree with measured numbers."""
     time_is_up = runs.deadline()
     simulated = Simulated(observe=observed.observe, load=observed.load)
     question = Question(
@@ -161,7 +161,7 @@ def size_command(
     hardware: PricedHardware,
     reading: TraceOptions,
 ) -> None:
-    """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve, under each policy."""
+    """Size a fleet: the fewest replicas and GPUs that keep promises on answer times, with a reserve."""
     time_is_up = runs.deadline()
     promises, chosen = () if slo is None else Slo.parse_all(slo), arguments.policies(policies, workload)
     tiers = arguments.tiers(tier, hardware.cost)

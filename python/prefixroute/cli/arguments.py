@@ -36,7 +36,8 @@ def fleet(text: str | int) -> int:
     """Return the number of replicas of one fleet."""
     if "," in str(text):
         raise ConfigError(
-            f"a fleet must be one number of replicas here, got {str(text)!r}: `prefixroute simulate` takes several, N,N,..."
+            f"a fleet must be one number of replicas here, got {str(text)!r}: `prefixroute simulate` takes several, "
+            "N,N,..."
         )
     return count(str(text), what="a fleet's number of replicas")
 
@@ -66,7 +67,7 @@ def seconds(text: str, *, what: str) -> float:
 
 
 def load_signal(text: str, *, timed: bool) -> str:
-    """Return the name of a load signal that simulated routers have: from their own book, for simulated replicas report none."""
+    """Return the name of a load signal that simulated routers have: simulated replicas report none."""
     if text not in BOOKED:
         raise ConfigError(f"--load must be one of {', '.join(BOOKED)}, got {text!r}")
     if not timed and text != "recent":
@@ -186,7 +187,7 @@ def tiers(texts: list[str] | None, cost: CostModel) -> tuple[Tier, ...]:
 
 
 def promise(text: str | None) -> Promise | None:
-    """Return what a request must keep to count as goodput: ``ttft=1s,tpot=50ms,itl_p95=100ms,e2e=30s``, each of them optional."""
+    """Return what a request must keep to count as goodput, of ``ttft=1s,tpot=50ms,itl_p95=100ms,e2e=30s``."""
     if text is None:
         return None
     kept = {}
@@ -194,8 +195,8 @@ def promise(text: str | None) -> Promise | None:
         match = re.fullmatch(r"(ttft|tpot|e2e|itl(?:_p(\d+(?:\.\d+)?))?)=(.+)", part)
         if match is None:
             raise ConfigError(
-                "--goodput must be like ttft=1s,tpot=50ms,itl=200ms,e2e=30s, or itl_p95=100ms for 95 % of the gaps of each "
-                f"answer, got {text!r}"
+                "--goodput must be like ttft=1s,tpot=50ms,itl=200ms,e2e=30s, or itl_p95=100ms for 95 % of the gaps of "
+                f"each answer, got {text!r}"
             )
         name, percentile, most = match.groups()
         name = name.partition("_")[0]

@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, notes and progress to stderr; a bar on a terminal, elsewhere a line now and then."""
+"""Where output goes: results to stdout, notes and progress (a bar on a terminal, elsewhere lines) to stderr."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
-    """Give a function that shows on stderr how far the work is, and about how long it still takes; None if ``quiet``."""
+    """Give a function that shows on stderr how far the work is and about how long it takes; None if ``quiet``."""
     console = Console(file=sys.stderr)
     if quiet:
         yield None
@@ -62,7 +62,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
 
 
 class TimeLeft:
-    """About how long work still takes, as text. It only falls: nothing is shown while the estimate is above the last one shown.
+    """About how long work still takes, as text. It only falls: an estimate above the last one is not shown.
 
     Nothing is shown before a first part of the work is done either, because an estimate from less is worth nothing.
     """

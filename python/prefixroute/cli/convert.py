@@ -88,7 +88,7 @@ def _check(targets: Iterable[Path], inputs: list[Path]) -> None:
 
 
 def _convert(files: list[LogFile], said: Options, target: Path, key: bytes, *, quiet: bool) -> None:
-    """Read once and write: a bad line ends it before anything is written, and what was left out stands in the header."""
+    """Read once and write. A bad line ends it before anything is written; the header says what was left out."""
     with console.progress(quiet=quiet) as told:
         progress = None if told is None else lambda share: told(share, f"converting {files[0].name}")
         workload = keep(read_trace(files, said, check=False, progress=progress))

@@ -59,8 +59,8 @@ def read_rows(file: Path) -> list[tuple[float, float, float]]:
             missing = [name for name in COLUMNS if name not in found]
             if len(missing) == len(COLUMNS):
                 raise ConfigError(
-                    f"{file} is no CSV file of measured rows: its first line must hold the columns {', '.join(COLUMNS)}, "
-                    f"got {','.join(found)[:60]!r}"
+                    f"{file} is no CSV file of measured rows: its first line must hold the columns "
+                    f"{', '.join(COLUMNS)}, got {','.join(found)[:60]!r}"
                 )
             if missing:
                 raise ConfigError(f"{file} needs the columns {', '.join(COLUMNS)}; there is no {', '.join(missing)}")
@@ -70,7 +70,7 @@ def read_rows(file: Path) -> list[tuple[float, float, float]]:
 
 
 def _is_measured(row: dict[str, str | None]) -> bool:
-    """Return whether a row of ``prefixroute replay`` was answered, by a replica that was idle; any other row is measured."""
+    """Whether a row counts: one of ``prefixroute replay`` only if an idle replica answered it, any other always."""
     return not (row.get("error") or row.get("cached_tokens") == "" or (row.get("in_flight") or "0") != "0")
 
 

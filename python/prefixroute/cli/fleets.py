@@ -74,7 +74,8 @@ class Apart:
         for what, text in given.items():
             if text is None or not text.strip(", "):
                 raise ConfigError(
-                    f"{what} is missing: --prefill-replicas and --decode-replicas are given together, as numbers of replicas (2 or 2,4)"
+                    f"{what} is missing: --prefill-replicas and --decode-replicas are given together, as numbers of "
+                    "replicas (2 or 2,4)"
                 )
         prefill, decode = (
             [arguments.count(part, what=what) for part in arguments.names(text or "", what=what)]
@@ -82,7 +83,8 @@ class Apart:
         )
         if len(prefill) != len(decode):
             raise ConfigError(
-                f"--prefill-replicas and --decode-replicas must name as many fleets, got {len(prefill)} and {len(decode)}"
+                f"--prefill-replicas and --decode-replicas must name as many fleets, got {len(prefill)} and "
+                f"{len(decode)}"
             )
         return [Split(*pair, self.link or DEFAULT_LINK) for pair in zip(prefill, decode, strict=True)]
 
@@ -93,15 +95,16 @@ class Course:
 
     change: list[str] | None = option(
         None,
-        "A change of the fleet: die, return, add or drain, at a second if timed, else after so many requests. May be repeated.",
+        "A change of the fleet: die, return, add or drain, at a second if timed, else after so many requests. May be "
+        "repeated.",
         metavar="AT:ACTION:REPLICA",
     )
     tier: list[str] | None = options.tiers()
     warmup: int = option(0, "Requests served before counting begins: they warm the caches.", min=0)
     goodput: str | None = option(
         None,
-        "Count requests a second that keep these times: ttft, tpot, itl (every gap between two tokens), itl_p95 (95 % of them), "
-        "e2e. With --timed.",
+        "Count requests a second that keep these times: ttft, tpot, itl (every gap between two tokens), itl_p95 (95 % "
+        "of them), e2e. With --timed.",
         metavar="ttft=TIME,...",
     )
 

@@ -70,8 +70,8 @@ class Machine(Priced):
     )
     speeds: str | None = _option(
         None,
-        "What prices a step: calibrated; article, the seed article's formula; or aic, aic:vllm, aic:sglang, aic:trtllm, tables "
-        "of measured kernels (extra `aic`).",
+        "What prices a step: calibrated; article, the seed article's formula; or aic, aic:vllm, aic:sglang, "
+        "aic:trtllm, tables of measured kernels (extra `aic`).",
         metavar="HOW",
         show_default="calibrated",
     )
@@ -118,7 +118,8 @@ class Hardware(Machine):
     )
     capacity: str | None = _option(
         None,
-        "KV cache of one replica, or `unlimited`. With --gpu, --model or what of their memory is used: what these leave.",
+        "KV cache of one replica, or `unlimited`. With --gpu, --model or what of their memory is used: what these "
+        "leave.",
         metavar="TOKENS",
         show_default="300k",
     )
@@ -145,12 +146,13 @@ class Hardware(Machine):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of a scenario: the cache as given, else what the given hardware leaves beside the model, else none."""
+        """Settings of a scenario: the cache as given, else what the given hardware leaves beside the model."""
         if self.capacity is not None:
             unlimited = self.capacity == "unlimited"
             return {"capacity_tokens": None if unlimited else arguments.count(self.capacity, what="--capacity")}
         behind = (
-            self.gpu, self.model, self.tensor_parallel, self.memory_share, self.weight_bytes, self.weight_format, self.kv_bytes,
+            self.gpu, self.model, self.tensor_parallel, self.memory_share, self.weight_bytes, self.weight_format,
+            self.kv_bytes,
         )  # fmt: skip
         known = any(figure is not None for figure in behind)
         return {"capacity_tokens": self.cost.capacity_tokens} if known else {}

@@ -34,9 +34,9 @@ WorkloadName = Annotated[
     list[str],
     typer.Argument(
         metavar="WORKLOAD",
-        help=f"{', '.join(GENERATORS)}, or a trace (JSON lines, a JSON document or CSV, plain, gzip or zstd; - is standard "
-        "input). Several files, or a pattern, are one log. With settings: chat,turns=20,arrivals=poisson:20 or "
-        "day.jsonl,speed=2,sample=0.1.",
+        help=f"{', '.join(GENERATORS)}, or a trace (JSON lines, a JSON document or CSV, plain, gzip or zstd; - is "
+        "standard input). Several files, or a pattern, are one log. With settings: chat,turns=20,arrivals=poisson:20 "
+        "or day.jsonl,speed=2,sample=0.1.",
     ),
 ]
 policies = shared(

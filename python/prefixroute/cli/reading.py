@@ -35,7 +35,8 @@ class TraceOptions:
     until: float | None = _option(None, "Leave out requests from then on.", parser=_moment, metavar="TIME")
     where: list[str] | None = _option(
         None,
-        "Only requests with this model, tenant, session, or any field of a gateway log (a path of names joined by dots).",
+        "Only requests with this model, tenant, session, or any field of a gateway log (a path of names joined by "
+        "dots).",
         metavar="KEY=VALUE",
     )
 
@@ -47,7 +48,7 @@ class TraceOptions:
         stream: bool = False,
         files: list[LogFile] | None = None,
     ) -> Source:
-        """Return the workload that ``names`` name: of a generator, as a function of the seed. A trace is read here and now.
+        """Return the workload of these names: a generator as a function of the seed, or a trace, which is read now.
 
         Args:
             names: a generator, or the files of a trace; the last with settings.
@@ -80,7 +81,8 @@ class TraceOptions:
             if name.partition(",")[0] in GENERATORS:
                 others = ", ".join(repr(other) for other in names if other != name)
                 raise ConfigError(
-                    f"{name!r} is made up and stands alone, got {others} beside it: is that the value of an option that takes none?"
+                    f"{name!r} is made up and stands alone, got {others} beside it: is that the value of an option "
+                    "that takes none?"
                 )
         files = log_files(names)
         for file in files:

@@ -1,4 +1,4 @@
-"""``prefixroute replay``: a workload sent to real endpoints under several policies, beside the simulator's prediction."""
+"""``prefixroute replay``: a workload sent to real endpoints under several policies, beside the simulator's figures."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from prefixroute.report.table import Table
 
 DISPENSABLE = (
     "volatile $", "unknown $", "first sight $", "elsewhere $", "evicted $",
-    "p90 difference", "p50 difference", "mean difference", "p90 ms", "p50 ms", "spread", "requests / s", "queue mean ms", "p99 ms",
-    "unlimited %", "busy %", "$ busiest", "p99 difference", "difference, $", "difference, points",
+    "p90 difference", "p50 difference", "mean difference", "p90 ms", "p50 ms", "spread", "requests / s",
+    "queue mean ms", "p99 ms", "unlimited %", "busy %", "$ busiest", "p99 difference", "difference, $",
+    "difference, points",
 )  # fmt: skip
 """Columns that a narrow terminal does without, the first first."""
 

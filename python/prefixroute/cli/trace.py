@@ -27,7 +27,7 @@ def command(
     machine: LogMachine,
     reading: LogOptions,
 ) -> None:
-    """Describe a workload: lengths, floor, where the hits went, reuse by time kept and by size of cache, prefixes in common."""
+    """Describe a workload: lengths, shared prefixes, floor, where the hits went, reuse by time and by cache size."""
     cost = machine.cost
     with console.progress(quiet=outputs.quiet) as told:
         opened = open_source(reading.source(workload, told, stream=True), seed)

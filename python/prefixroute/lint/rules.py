@@ -74,14 +74,14 @@ _TABLE = (
     ),
     Rule(
         "PR203", "no-marks", ERROR, "prompts without breakpoints at a provider that needs them",
-        "none of {bodies:,} request bodies carries a breakpoint, and {model} caches nothing without; {best} would reuse "
-        "{ratio:.1%}",
+        "none of {bodies:,} request bodies carries a breakpoint, and {model} caches nothing without; {best} would "
+        "reuse {ratio:.1%}",
         "Set cache_control on the last block that calls share, or at the top of the request.",
     ),
     Rule(
         "PR204", "cache-too-small", WARNING, "a cache that holds less than is reused",
-        "{capacity:,} tokens of cache over {engines} engines reuse {ratio:.1%} of the prompt tokens, one without a bound "
-        "{ideal:.1%}",
+        "{capacity:,} tokens of cache over {engines} engines reuse {ratio:.1%} of the prompt tokens, one without a "
+        "bound {ideal:.1%}",
         "Give the cache more memory, or route each prefix to one replica: `prefixroute advise` says which.",
     ),
     Rule(
@@ -102,8 +102,8 @@ _TABLE = (
     ),
     Rule(
         "PR208", "no-hits-reported", WARNING, "a log whose cached tokens are 0 throughout",
-        "all {requests:,} reports say 0 cached tokens, where {ideal:.1%} of the prompt tokens could be: caches are off, or "
-        "hits are not reported",
+        "all {requests:,} reports say 0 cached tokens, where {ideal:.1%} of the prompt tokens could be: caches are "
+        "off, or hits are not reported",
         "Turn the prefix caches on (at a provider: set breakpoints), and let engines report hits (vLLM: "
         "--enable-prompt-tokens-details).",
     ),

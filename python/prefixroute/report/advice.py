@@ -43,8 +43,8 @@ def advice_page(advice: Advice) -> str:
                 html.further(drawings),
                 *(part for table in details(found) for part in html.section(table)),
                 html.paragraph(
-                    f"In brackets the 95 % interval over {found.clusters:,} sessions. One that holds 0 may be noise; one that rests "
-                    "on fewer than ten requests beyond the percentile is not known.",
+                    f"In brackets the 95 % interval over {found.clusters:,} sessions. One that holds 0 may be noise; "
+                    "one that rests on fewer than ten requests beyond the percentile is not known.",
                     soft=True,
                 ),
                 *html.rests_on(found.assumptions, found.notes),

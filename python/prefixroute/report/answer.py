@@ -158,10 +158,13 @@ def _opening(advice: Advice) -> Iterator[str]:
 def _api(advice: Advice) -> Iterator[str]:
     kept = "; ".join(f"{percent(one.recompute_ratio)} if kept for {duration(one.seconds)}" for one in advice.lifetimes)
     floor = advice.row.floor or 0.0
-    yield f"Prompt tokens that are computed, by how long the API keeps a prefix after its last use: {kept}; {percent(floor)} if for ever."
     yield (
-        "Send one of the calls that share a prefix first, so that its cache entry exists, and the others in parallel after it. "
-        "`prefixroute plan` orders them."
+        f"Prompt tokens that are computed, by how long the API keeps a prefix after its last use: {kept}; "
+        f"{percent(floor)} if for ever."
+    )
+    yield (
+        "Send one of the calls that share a prefix first, so that its cache entry exists, and the others in parallel "
+        "after it. `prefixroute plan` orders them."
     )
 
 
@@ -174,8 +177,8 @@ def _remedy(remedy: Remedy, rate: str) -> str:
         )
     routed = "" if remedy.policy is None else f" with {remedy.policy}"
     return (
-        f"Fix the prompt first (see [fix first] below): {percent(remedy.recompute_ratio)} of the prompt tokens computed "
-        f"become {percent(remedy.recompute_ratio_fixed)}{routed}{saved}. No routing can do that."
+        f"Fix the prompt first (see [fix first] below): {percent(remedy.recompute_ratio)} of the prompt tokens "
+        f"computed become {percent(remedy.recompute_ratio_fixed)}{routed}{saved}. No routing can do that."
     )
 
 
@@ -185,7 +188,8 @@ def _saving(advice: Advice, saving: Saving) -> str:
     less = f"{100 * abs(saving.share):.0f} % {'more' if saving.share < 0 else 'less'}"
     told_apart = advice.comparison.gap(advice.row.policy, saving.against, METRIC).excludes_zero
     return (
-        f"Against {saving.against}{mark(advice, CURRENT)}: {less} prefill capacity, ${usd(abs(saving.usd_per_million_requests))} per million "
+        f"Against {saving.against}{mark(advice, CURRENT)}: {less} prefill capacity, "
+        f"${usd(abs(saving.usd_per_million_requests))} per million "
         f"requests{monthly} ({BUSIEST}{'' if told_apart else '; within the noise'})."
     )
 
@@ -212,6 +216,6 @@ def _flip(flip: Flip) -> str:
     changed = f"{flip.setting} {value}{'' if flip.value is None else units.get(flip.setting, '')}"
     advised = f"would be {flip.policy}" if flip.flips else f"stays {flip.policy}"
     return (
-        f"{changed}: {advised}, {percent(flip.recompute_ratio)} recomputed, ${usd(flip.usd_per_million_requests_busiest)} per "
-        "million requests"
+        f"{changed}: {advised}, {percent(flip.recompute_ratio)} recomputed, "
+        f"${usd(flip.usd_per_million_requests_busiest)} per million requests"
     )

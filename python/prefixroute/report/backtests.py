@@ -10,12 +10,13 @@ from prefixroute.report.table import Column, Table
 AGREEMENT = {
     "agrees": "agrees with the log",
     "roughly": "agrees with the log roughly",
-    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the log",
+    "disagrees": "disagrees with the log: do not trust advice before policy, replicas and capacity are those of the "
+    "log",
 }
 
 ZEROS = (
-    "Either the engines' prefix caches are off, or hits are not reported: vLLM reports them with `--enable-prompt-tokens-details`, and "
-    "some gateways write 0 where an engine says nothing."
+    "Either the engines' prefix caches are off, or hits are not reported: vLLM reports them with "
+    "`--enable-prompt-tokens-details`, and some gateways write 0 where an engine says nothing."
 )
 """What it means that a log reports 0 cached tokens throughout."""
 SEARCH = "--current, --replicas and --capacity say what the log comes from; --policies NAME,... tries others."
@@ -28,14 +29,15 @@ def backtest_lines(tested: Backtest) -> tuple[str, ...]:
     guessed = [item.name for item in tested.assumptions if item.assumed and item.name in ("policy", "replicas")]
     marked = f" (ASSUMED {' and '.join(guessed)})" if guessed else ""
     first = (
-        f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: {percent(tested.reported)} of "
-        f"their prompt tokens. Simulated with {tested.policy} on {replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. "
-        f"{_agreement(tested)}"
+        f"{tested.compared:,} of {tested.requests:,} requests ({share:.0f} %) report cached tokens: "
+        f"{percent(tested.reported)} of their prompt tokens. Simulated with {tested.policy} on "
+        f"{replicas(tested.replicas)}{marked}: {percent(tested.simulated)}. {_agreement(tested)}"
     )
     lines = [first]
     if "replicas" in guessed:
         lines.append(
-            f"The number of replicas, {tested.replicas}, is ASSUMED: hits depend on it, and `--replicas N` gives the log's."
+            f"The number of replicas, {tested.replicas}, is ASSUMED: hits depend on it, and `--replicas N` gives the "
+            "log's."
         )
     if tested.nearest is not None:
         lines.append(_nearest(tested.nearest))

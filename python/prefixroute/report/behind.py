@@ -35,6 +35,6 @@ def assumed_line(assumptions: Sequence[Assumption]) -> str:
 
 
 def remarks(assumptions: Sequence[Assumption], notes: Iterable[str] = ()) -> list[str]:
-    """Return how steps are priced if not by default, the figures that nobody gave, in a line, and the notes, a line each."""
+    """Return a line on how steps are priced if not by default, a line of what nobody gave, and a line for each note."""
     lines = [speeds_line(assumptions), assumed_line(assumptions), *(f"Note: {note}" for note in notes)]
     return [line for line in lines if line]

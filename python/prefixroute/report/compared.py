@@ -90,7 +90,7 @@ def times(found: Comparison) -> Table:
 
 
 def equal_splits(found: Comparison) -> Table:
-    """Return the table of an advised policy on mixed replicas and on splits of as many, with differences from the mixed."""
+    """Return the table of an advised policy on mixed replicas and on splits of as many, and how these differ."""
     columns = [Column("fleet", "row.policy", text=True)]
     for name, field in APART_TIMES.items():
         columns += _time_and_gap(name, "difference", field, unit_of(getattr(row, field) for row in found.rows))
@@ -157,7 +157,10 @@ def losses(found: Comparison) -> Table | None:
 
     seen = [name for name in LOSSES if name in ALWAYS_SHOWN or any(lost[name]["tokens"] for lost in split.values())]
     columns = [Column("policy", str, text=True), *(column for name in seen for column in pair(name))]
-    title = f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars per million requests by the busiest replica"
+    title = (
+        f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars "
+        "per million requests by the busiest replica"
+    )
     meant = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
     return Table.of(title, columns, list(split), found.assumptions, lines=(meant,))
 

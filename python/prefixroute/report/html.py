@@ -12,7 +12,8 @@ from prefixroute.report.palette import colour, glyph
 from prefixroute.report.table import Table
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --faint: #d8dee4; --paper: #ffffff; --card: #f6f8fa; }
+:root { color-scheme: light dark;
+  --ink: #1f2328; --soft: #59636e; --faint: #d8dee4; --paper: #ffffff; --card: #f6f8fa; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6edf3; --soft: #9198a1; --faint: #30363d; --paper: #0d1117; --card: #151b23; }
 }
@@ -24,7 +25,8 @@ h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; }
 p, li { margin: .5rem 0; max-width: 50rem; }
 .soft { color: var(--soft); }
 .charts { columns: 25rem 2; column-gap: 1rem; margin-top: 1rem; }
-figure { break-inside: avoid; margin: 0 0 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; }
+figure { break-inside: avoid; margin: 0 0 1rem; padding: 1rem; background: var(--card);
+  border: 1px solid var(--faint); border-radius: 8px; }
 figcaption { font-weight: 600; margin-bottom: .75rem; }
 figure svg { width: 100%; height: auto; max-width: 32rem; display: block; }
 ol { padding-left: 1.5rem; }
@@ -40,7 +42,8 @@ td.text { white-space: normal; }
 td.text:first-child { min-width: 7.5rem; }
 td.text:last-child { min-width: 8rem; }
 td.prose { min-width: 16rem; }
-pre { overflow-x: auto; padding: .75rem 1rem; background: var(--card); border: 1px solid var(--faint); border-radius: 8px; font-size: .9rem; }
+pre { overflow-x: auto; padding: .75rem 1rem; background: var(--card); border: 1px solid var(--faint);
+  border-radius: 8px; font-size: .9rem; }
 .deciding figure { max-width: 38rem; }
 .deciding figure svg { max-width: 34rem; }
 tr.first td { border-top: 2px solid var(--faint); }
@@ -49,11 +52,15 @@ tr.first td { border-top: 2px solid var(--faint); }
 th .assumed { display: table; margin-left: auto; }
 summary { font-weight: 600; margin: 2rem 0 .75rem; cursor: pointer; }
 @media print { @page { size: A4; margin: 10mm; }
-  body, table { font-size: 10px; line-height: 1.35; } .assumed { font-size: 7px; } body { padding: 0; max-width: none; } h1 { font-size: 16px; } h2 { font-size: 11px; margin: 8px 0 3px; }
-  p, li { margin: 2px 0; max-width: none; } .charts { display: grid; grid-template-columns: 1fr 1fr; margin: 4px 0 0; } figure { padding: 4px; margin: 0 0 4px; } figcaption { margin: 0; } figure svg { max-height: 34mm; }
+  body, table { font-size: 10px; line-height: 1.35; } .assumed { font-size: 7px; }
+  body { padding: 0; max-width: none; } h1 { font-size: 16px; } h2 { font-size: 11px; margin: 8px 0 3px; }
+  p, li { margin: 2px 0; max-width: none; } .charts { display: grid; grid-template-columns: 1fr 1fr;
+  margin: 4px 0 0; } figure { padding: 4px; margin: 0 0 4px; } figcaption { margin: 0; }
+  figure svg { max-height: 34mm; }
   .wide { margin-top: 3px; } td, th { padding: 1px 4px; white-space: normal; } details:not([open]) { display: none; } }
 @media (min-width: 34rem) and (max-width: 74rem) { table { font-size: .78rem; } th, td { padding: .3rem; } }
-@media (max-width: 34rem) { body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
+@media (max-width: 34rem) {
+  body { padding: 1.25rem .6rem 3rem; } figure { padding: .75rem .4rem; } h1 { font-size: 1.3rem; }
   td.text, th { white-space: normal; } }
 """
 

@@ -74,8 +74,8 @@ def _today(need: FleetNeed) -> str:
         return _behind(need)
     if need.now.is_overloaded:
         return (
-            f"With {need.today}, requests come faster than they are served, so its times are no promise; with {need.policy} the "
-            "fleet keeps up."
+            f"With {need.today}, requests come faster than they are served, so its times are no promise; with "
+            f"{need.policy} the fleet keeps up."
         )
     return ""
 

@@ -56,7 +56,10 @@ def burst_table(burst: Burst) -> Table:
         Column("worst", "worst_usd", money.dollars),
         Column(f"last TTFT, {unit.name}", "last_first_token_s", unit.figure, marked=on_any_default(times)),
     ]
-    title = f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for {burst.lifetime}"
+    title = (
+        f"{calls.requests:,} calls that share {calls.shared_tokens:,} tokens, {burst.model}, entries for "
+        f"{burst.lifetime}"
+    )
     bars = Bars("US dollars", tuple((order.name, order.usd) for order in burst.orders))
     return _table(title, columns, burst.orders, lines, bars)
 
@@ -147,9 +150,8 @@ CHANGES = (
 def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
     """Return what each lifetime makes of a trace, and of each class of its sessions."""
     total = plan.total
-    lines = [
-        f"Cheapest: {total.best.lifetime}, {dollars(total.best.usd)} against {dollars(total.uncached.usd)} without a cache."
-    ]
+    uncached = f"{dollars(total.uncached.usd)} without a cache"
+    lines = [f"Cheapest: {total.best.lifetime}, {dollars(total.best.usd)} against {uncached}."]
     if total.gaps:
         over = ", ".join(f"{percent(total.long_gaps[name] / total.gaps, 2)} over {name}" for name in total.kept)
         lines.append(f"Gaps between requests of one session: {over}.")
@@ -157,8 +159,7 @@ def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
     if early:
         lines.append(
             f"{percent(early)} of the prompt tokens are written again, because the request that wrote them had not "
-            "begun to "
-            "answer: send one first, then the rest (`fan_out`)."
+            "begun to answer: send one first, then the rest (`fan_out`)."
         )
     if total.short:
         lines.append(f"{total.short:,} of {total.requests:,} prompts are under the model's minimum and are not cached.")
@@ -168,8 +169,7 @@ def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
         rows += [(f"{name} {behind}", reuse) for name, reuse in total.bound.items()]
         lines += [
             f"A trap: the binding lives {lasting(plan.binding.seconds)}, the entry {name}. A session that comes back "
-            "in "
-            f"between may be sent where the entry is not; that costs {dollars(loss)}."
+            f"in between may be sent where the entry is not; that costs {dollars(loss)}."
             for name, loss in plan.binding_loss.items()
         ]
     title = f"{plan.workload}: {total.requests:,} requests, {total.prompt_tokens:,} prompt tokens, {plan.model}"
@@ -209,7 +209,10 @@ def _classes(plan: TracePlan) -> Table:
     ]
     more = len(plan.classes) - SHOWN_CLASSES
     lines = [
-        f"With the best lifetime of each class: {dollars(plan.mixed_usd)}, with one for all: {dollars(plan.total.best.usd)}."
+        (
+            f"With the best lifetime of each class: {dollars(plan.mixed_usd)}, with one for all: "
+            f"{dollars(plan.total.best.usd)}."
+        )
     ]
     if more > 0:
         lines.append(f"{more} smaller classes are left out here; --json has them.")
@@ -282,8 +285,7 @@ def offer_table(found: OwnOrApi) -> Table:
     if found.break_even_requests_per_month is not None:
         lines.append(
             f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} "
-            "requests per "
-            f"month on; this traffic has {found.requests_per_month:,.0f}."
+            f"requests per month on; this traffic has {found.requests_per_month:,.0f}."
         )
     marked = on_any_default(found.assumptions)
     columns = [

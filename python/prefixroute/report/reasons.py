@@ -77,8 +77,8 @@ def because(advice: Advice) -> str:
     return (
         f"{WHY[kind]}: {percent(row.recompute_ratio)} of the prompt tokens are computed, {than} recomputes "
         f"{percent(other.recompute_ratio)}. Mean time to first token: {duration(row.ttft_mean_s)} instead of "
-        f"{duration(other.ttft_mean_s)}. The busiest replica has {prefill_skew(row):.2f} times the mean of the prefill time "
-        f"({than}: {prefill_skew(other):.2f})."
+        f"{duration(other.ttft_mean_s)}. The busiest replica has {prefill_skew(row):.2f} times the mean of the prefill "
+        f"time ({than}: {prefill_skew(other):.2f})."
     )
 
 

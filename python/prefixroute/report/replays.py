@@ -173,7 +173,10 @@ def prediction_verdict(replayed: Replayed, predictions: Predictions) -> list[str
         return []
     ratio, figure, policy = max(ratios, key=lambda one: max(one[0], 1 / one[0]))
     off = max(ratio, 1 / ratio)
-    said = f"Of all predictions the {figure} of {policy} is furthest off: {off:.2f} times too {'high' if ratio > 1 else 'low'}."
+    said = (
+        f"Of all predictions the {figure} of {policy} is furthest off: {off:.2f} times too "
+        f"{'high' if ratio > 1 else 'low'}."
+    )
     follow = " Fit the cost model to what was measured before a fleet is sized by it: `prefixroute fit ROWS.csv`."
     return [said + follow * (off > _FIT_FROM)]
 

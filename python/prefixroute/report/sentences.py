@@ -47,7 +47,10 @@ def _volatile(found: Evidence) -> str:
 
 
 def _volatile_group(found: Evidence) -> str:
-    return f"Another group of prompts has such {'an' if found['what'][0] in 'aeiou' else 'a'} {found['what']}. {_who(found)}"
+    return (
+        f"Another group of prompts has such {'an' if found['what'][0] in 'aeiou' else 'a'} {found['what']}. "
+        f"{_who(found)}"
+    )
 
 
 def _who(found: Evidence) -> str:
@@ -80,8 +83,8 @@ def _hottest(found: Evidence) -> str:
 def _session_key(found: Evidence) -> str:
     if found["inferred"]:
         return (
-            "Requests carry no session key, or hardly any do: sessions were inferred from prompts that extend earlier ones. The "
-            "session policy needs a key in the request (a header, a user or conversation id)."
+            "Requests carry no session key, or hardly any do: sessions were inferred from prompts that extend earlier "
+            "ones. The session policy needs a key in the request (a header, a user or conversation id)."
         )
     return f"{100 * found['keyless']:.0f} % of the requests have no session key and are routed by load alone."
 
@@ -102,7 +105,10 @@ def _losses(found: Evidence) -> str:
         for name, words in parts
         if name in named
     )
-    return f"Prompt tokens that {found['policy']} computes, and dollars per million requests by the busiest replica: {said}."
+    return (
+        f"Prompt tokens that {found['policy']} computes, and dollars per million requests by the busiest replica: "
+        f"{said}."
+    )
 
 
 def _not_kept(found: Evidence) -> str:
@@ -129,8 +135,8 @@ def _tradeoff(found: Evidence) -> str:
         return " and ".join(f"{unit} {own} instead of {other}" for own, other, unit in figures)
 
     return (
-        f"{found['policy']} is better than {found['chosen']} in some respects ({listed(found['better'])}) and worse in others "
-        f"({listed(found['worse'])})."
+        f"{found['policy']} is better than {found['chosen']} in some respects ({listed(found['better'])}) and worse in "
+        f"others ({listed(found['worse'])})."
     )
 
 
@@ -157,7 +163,8 @@ def _minimum_match(found: Evidence) -> str:
     why = (
         f"{heads} {found['head_tokens']:,} tokens, so a match of {found['default_tokens']:,} says nothing"
         if found["head_tokens"] >= found["default_tokens"]
-        else f"{100 * found['short_hits']:.0f} % of prompt tokens lie in shared prefixes below {found['default_tokens']:,} tokens"
+        else f"{100 * found['short_hits']:.0f} % of prompt tokens lie in shared prefixes below "
+        f"{found['default_tokens']:,} tokens"
     )
     if found["taken"]:
         verdict = ": use it"
@@ -188,8 +195,9 @@ def _another_policy(found: Evidence) -> str:
     better = " and ".join(SHORT[metric] for metric in found["metrics"].split(","))
     gap = found["usd_per_million_requests"]
     return (
-        f"{found['policy']}, another router's rule, is better than {found['chosen']} in {better} and worse in nothing, beyond the "
-        f"noise: {percent(found['recompute_ratio'])} recomputed, ${usd(abs(gap))} {'less' if gap < 0 else 'more'} per million requests."
+        f"{found['policy']}, another router's rule, is better than {found['chosen']} in {better} and worse in nothing, "
+        f"beyond the noise: {percent(found['recompute_ratio'])} recomputed, ${usd(abs(gap))} "
+        f"{'less' if gap < 0 else 'more'} per million requests."
     )
 
 
@@ -220,7 +228,10 @@ def _apart(found: Evidence) -> str:
         for metric in ("ttft_mean_s", "itl_mean_s", "e2e_mean_s")
     )
     if "missed_ratio" in found:
-        missed = f"{percent(found['missed_ratio'])} of the requests break a promise instead of {percent(found['missed_ratio_mixed'])}"
+        missed = (
+            f"{percent(found['missed_ratio'])} of the requests break a promise instead of "
+            f"{percent(found['missed_ratio_mixed'])}"
+        )
         figures = f"{missed}; {figures}"
     if found["wins"]:
         better = " and ".join(SHORT[metric] for metric in found["better"].split(","))
@@ -240,32 +251,35 @@ def _fleet_size(found: Evidence) -> str:
 
 
 VOLATILE = (
-    "{share:whole} of the prompts have {article} {what} of about {length} tokens that changes, about {tokens:count} tokens after "
-    "their start. Nothing behind it is shared, though about {gain:count} tokens behind it are those of the nearest earlier "
-    "prompt. With a constant in its place the floor falls from {floor:share} to {floor_if_fixed:share} recomputed: move it to the "
-    "end. Routing cannot correct this."
+    "{share:whole} of the prompts have {article} {what} of about {length} tokens that changes, about {tokens:count} "
+    "tokens after their start. Nothing behind it is shared, though about {gain:count} tokens behind it are those of "
+    "the nearest earlier prompt. With a constant in its place the floor falls from {floor:share} to "
+    "{floor_if_fixed:share} recomputed: move it to the end. Routing cannot correct this."
 )
 LOAD_SIGNAL = (
-    "Prompts bring very unequal numbers of new tokens (standard deviation {unequal:ratio} times the mean), so that counts of "
-    'requests say little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), cache-aware recomputes '
-    "{recompute_ratio:share} instead of {recompute_ratio_default:share}, has a mean TTFT of {ttft_mean_s:time} instead of "
-    "{ttft_mean_s_default:time} and costs {usd} instead of {usd_default} per million requests{taken}."
+    "Prompts bring very unequal numbers of new tokens (standard deviation {unequal:ratio} times the mean), so that "
+    'counts of requests say little of a replica\'s load. By the prompt tokens that wait (`load="uncached_tokens"`), '
+    "cache-aware recomputes {recompute_ratio:share} instead of {recompute_ratio_default:share}, has a mean TTFT of "
+    "{ttft_mean_s:time} instead of {ttft_mean_s_default:time} and costs {usd} instead of {usd_default} per million "
+    "requests{taken}."
 )
 IDLE_BECAUSE = {
-    "minimum-match": ": its minimum match of {tokens:count} tokens is within the {head_tokens:count} tokens that most prompts "
-    "begin with, so that any prompt follows the first",
-    "hashed-head": ": it hashes {tokens:count} tokens, which is within the {head_tokens:count} tokens that most prompts begin with",
+    "minimum-match": ": its minimum match of {tokens:count} tokens is within the {head_tokens:count} tokens that most "
+    "prompts begin with, so that any prompt follows the first",
+    "hashed-head": ": it hashes {tokens:count} tokens, which is within the {head_tokens:count} tokens that most "
+    "prompts begin with",
 }
 """Why a policy leaves replicas idle, in words."""
 ROUTERS = (
-    "{routers} routers that share nothing recompute {round_robin:share} behind a round-robin front and {sticky:share} behind one "
-    "that keeps a session on one router. The front {front}."
+    "{routers} routers that share nothing recompute {round_robin:share} behind a round-robin front and {sticky:share} "
+    "behind one that keeps a session on one router. The front {front}."
 )
 CLOCK = (
-    "Timed runs advise {timed} instead of {policy}: {because}. Untimed, {policy} balances `{load}`, has skew {skew:ratio}, "
-    "recomputes {recompute_ratio:share}{there}. Timed, with queues and `{load_timed}`, {policy} has skew {skew_timed:ratio} "
-    "({timed}: {skew_instead:ratio}), recomputes {recompute_ratio_timed:share} ({recompute_ratio_instead:share}), answers after "
-    "{ttft_mean_s_timed:time} in the mean ({ttft_mean_s_instead:time}), and costs {usd} beside it. Trust the timed runs."
+    "Timed runs advise {timed} instead of {policy}: {because}. Untimed, {policy} balances `{load}`, has skew "
+    "{skew:ratio}, recomputes {recompute_ratio:share}{there}. Timed, with queues and `{load_timed}`, {policy} has skew "
+    "{skew_timed:ratio} ({timed}: {skew_instead:ratio}), recomputes {recompute_ratio_timed:share} "
+    "({recompute_ratio_instead:share}), answers after {ttft_mean_s_timed:time} in the mean "
+    "({ttft_mean_s_instead:time}), and costs {usd} beside it. Trust the timed runs."
 )
 CLOCKED = {
     "overloaded": "a replica cannot keep up under it",
@@ -279,49 +293,51 @@ CLOCKED = {
 FINDINGS: Mapping[str, str | Callable[[Evidence], str]] = {
     "another-policy": _another_policy,
     "apart": _apart,
-    "backtest": "The simulation does not explain the log: {simulated:share} of prompt tokens hit instead of {reported:share}. The "
-    "rest is only as good as policy, replicas and capacity are those of the log.",
-    "behind": "{policy} sends requests to {behind} of {replicas} replicas faster than they serve them. Waiting there grows with "
-    "the length of the log: p99 of {ttft_p99_s:time} is no bound.",
-    "broken-prefix": "{share:whole} of the turns after a session's first differ from their own history after {tokens:count} "
-    "tokens, within the next {block_size}. Look for a date, an id or a shuffled list there, and move it to the end. The floor "
-    "would fall from {floor:share} to {floor_if_fixed:share} recomputed. Routing cannot correct this.",
-    "capacity": "A cache of {capacity_tokens:count} tokens a replica is too small for this traffic: caches that never evict would "
-    "recompute {recompute_ratio_infinite:share} instead of {recompute_ratio:share}. More memory, more replicas or a CPU tier gain "
-    "what routing cannot.",
+    "backtest": "The simulation does not explain the log: {simulated:share} of prompt tokens hit instead of "
+    "{reported:share}. The rest is only as good as policy, replicas and capacity are those of the log.",
+    "behind": "{policy} sends requests to {behind} of {replicas} replicas faster than they serve them. Waiting there "
+    "grows with the length of the log: p99 of {ttft_p99_s:time} is no bound.",
+    "broken-prefix": "{share:whole} of the turns after a session's first differ from their own history after "
+    "{tokens:count} tokens, within the next {block_size}. Look for a date, an id or a shuffled list there, and "
+    "move it to the end. The floor would fall from {floor:share} to {floor_if_fixed:share} recomputed. Routing "
+    "cannot correct this.",
+    "capacity": "A cache of {capacity_tokens:count} tokens a replica is too small for this traffic: caches that never "
+    "evict would recompute {recompute_ratio_infinite:share} instead of {recompute_ratio:share}. More memory, more "
+    "replicas or a CPU tier gain what routing cannot.",
     "clock": _clock,
-    "coincidence": "Round robin recomputes {round_robin:share} and least-loaded, which knows as little, {least_loaded:share}: "
-    "sessions come in an order that happens to fit the number of replicas. Another number of replicas, or one request more, "
-    "would end that.",
+    "coincidence": "Round robin recomputes {round_robin:share} and least-loaded, which knows as little, "
+    "{least_loaded:share}: sessions come in an order that happens to fit the number of replicas. Another number of "
+    "replicas, or one request more, would end that.",
     "fleet-size": _fleet_size,
-    "head-shorter-than-a-block": "Prompts begin with about {head_tokens:count} tokens in common, {share:whole} of them, which is "
-    "less than one block of {block_size}: engines cache whole blocks, so nothing of it is shared, whatever the routing.",
+    "head-shorter-than-a-block": "Prompts begin with about {head_tokens:count} tokens in common, {share:whole} of "
+    "them, which is less than one block of {block_size}: engines cache whole blocks, so nothing of it is shared, "
+    "whatever the routing.",
     "hottest": _hottest,
     "idle-replicas": _idle_replicas,
-    "large-blocks": "The smallest useful prefix is one block of {block_size:count} tokens. Prompts that share less gain nothing, "
-    "whatever the routing.",
+    "large-blocks": "The smallest useful prefix is one block of {block_size:count} tokens. Prompts that share less "
+    "gain nothing, whatever the routing.",
     "load-signal": _load_signal,
     "losses": _losses,
     "minimum-match": _minimum_match,
-    "no-hits": "The log reports 0 cached tokens throughout, the simulation hits {simulated:share} of the prompt tokens. "
-    + ZEROS,
-    "noise": "{sessions:count} sessions do not tell any of the policies apart: either nothing is shared that routing could use, or "
-    "the trace is too short.",
+    "no-hits": "The log reports 0 cached tokens throughout, the simulation hits {simulated:share} of the prompt "
+    "tokens. " + ZEROS,
+    "noise": "{sessions:count} sessions do not tell any of the policies apart: either nothing is shared that routing "
+    "could use, or the trace is too short.",
     "not-kept": _not_kept,
     "objectives": _objectives,
-    "overload": "{waiting:whole} of the time to first token is waiting for one of the {replicas} replicas: the fleet has no "
-    "reserve at this rate. See `prefixroute size`.",
-    "preemptions": "{replicas} replicas of {capacity_tokens:count} tokens preempt {preempted:share} of the requests with {policy}, "
-    "counted each time, and compute their prompts again: answers need more memory. `--preemptions` says how many are borne, "
-    "{most_preempted:share} here.",
+    "overload": "{waiting:whole} of the time to first token is waiting for one of the {replicas} replicas: the fleet "
+    "has no reserve at this rate. See `prefixroute size`.",
+    "preemptions": "{replicas} replicas of {capacity_tokens:count} tokens preempt {preempted:share} of the requests "
+    "with {policy}, counted each time, and compute their prompts again: answers need more memory. `--preemptions` "
+    "says how many are borne, {most_preempted:share} here.",
     "session-key": _session_key,
-    "several-models": "Requests ask for {models} models. All are priced as one here, and every replica is taken to serve them all. "
-    "Where each model has replicas of its own, split the trace and ask for each.",
+    "several-models": "Requests ask for {models} models. All are priced as one here, and every replica is taken to "
+    "serve them all. Where each model has replicas of its own, split the trace and ask for each.",
     "several-routers": _several_routers,
-    "shorter-than-a-block": "{share:whole} of the prompts are shorter than one block of {block_size} tokens: nothing of them is "
-    "ever cached.",
-    "skew": "The busiest replica has {prefill_skew:ratio} times the mean of the prefill time, and {skew:ratio} times the mean of the "
-    "requests: capacity must be bought for it.",
+    "shorter-than-a-block": "{share:whole} of the prompts are shorter than one block of {block_size} tokens: nothing "
+    "of them is ever cached.",
+    "skew": "The busiest replica has {prefill_skew:ratio} times the mean of the prefill time, and {skew:ratio} times "
+    "the mean of the requests: capacity must be bought for it.",
     "tradeoff": _tradeoff,
     "volatile-group": _volatile_group,
     "volatile-head": _volatile,

@@ -61,8 +61,8 @@ def sizes(found: Sizing, most: int) -> Table:
     promised = " and ".join(map(str, found.slos)) or "replicas that keep up"
     title = f"{found.workload}: the smallest fleet with {promised}, {reserve(found)}"
     beyond = (
-        f"Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes that long, "
-        "or the policy uses few of them."
+        f"Beside more than {most} stands the time with {most}. Where more replicas hardly help, prefill alone takes "
+        "that long, or the policy uses few of them."
     )
     lines = (beyond,) if any(fleet.replicas is None for fleet in found.fleets) else ()
     return Table.of(title, columns, found.fleets, found.assumptions, lines=lines)

@@ -23,16 +23,18 @@ def _own_replicas(found: Evidence) -> str:
         prices = found["apis_usd_per_month"]
         each = ", ".join(f"{name} {money.dollars(cost)}" for name, cost in prices.items())
         api = (
-            f" A month of this traffic at the default model of each of {len(prices)} APIs: {each}. The cheapest, {found['api']}, costs "
-            f"{less} than the replicas and reads {percent(found['api_hit_ratio'])} of the prompt tokens from its cache. It is "
-            "another model than yours, and a price does not tell whether its answers are good enough."
+            f" A month of this traffic at the default model of each of {len(prices)} APIs: {each}. The cheapest, "
+            f"{found['api']}, costs {less} than the replicas and reads {percent(found['api_hit_ratio'])} of the prompt "
+            "tokens from its cache. It is another model than yours, and a price does not tell whether its answers are "
+            "good enough."
         )
     return (
         f"This advice is for {'an ASSUMED fleet' if found['replicas_assumed'] else 'the fleet that you gave'}, "
-        f"{replicas(found['replicas'])} of your own for {money.dollars(found['rent_usd_per_month'])} a month; it does not choose between them and an API.{api} Behind an API "
-        "(`--lifetimes`) nothing can be routed: send one of the calls that share a prefix first, so that its cache entry "
-        "exists, and the others in parallel after it. `prefixroute plan compare` prices this traffic at other models, "
-        "and on the fewest replicas that keep a promise."
+        f"{replicas(found['replicas'])} of your own for {money.dollars(found['rent_usd_per_month'])} a month; it does "
+        f"not choose between them and an API.{api} Behind an API (`--lifetimes`) nothing can be routed: send one of "
+        "the calls that share a prefix first, so that its cache entry exists, and the others in parallel after it. "
+        "`prefixroute plan compare` prices this traffic at other models, and on the fewest replicas that keep a "
+        "promise."
     )
 
 
@@ -48,9 +50,10 @@ def _system_prompt(found: Evidence) -> str:
     measured = "" if found["policy"] == "round-robin" else f"{found['policy']} {percent(found['chosen'])}, "
     heads = f"{found['heads']} heads of up to" if found["heads"] > 1 else "a head of"
     return (
-        f"{answer}. Of the prompt tokens {percent(found['shared_head'])} lie in {heads} {found['head_tokens']:,} tokens; beyond that "
-        f"{percent(found['shared_session'])} are shared with the own session and {percent(found['shared_others'])} with others. "
-        f"Round robin recomputes {percent(found['round_robin'])}, {measured}the floor is {percent(found['floor'])}."
+        f"{answer}. Of the prompt tokens {percent(found['shared_head'])} lie in {heads} {found['head_tokens']:,} "
+        f"tokens; beyond that {percent(found['shared_session'])} are shared with the own session and "
+        f"{percent(found['shared_others'])} with others. Round robin recomputes {percent(found['round_robin'])}, "
+        f"{measured}the floor is {percent(found['floor'])}."
     )
 
 
@@ -72,8 +75,8 @@ def _shared_prefixes(found: Evidence) -> str:
     if found["across_sessions"]:
         return f"Yes: prefixes are shared across sessions. {measured}."
     return (
-        "No, but keeping each conversation on one replica needs more capacity at the busiest, or requests carry no key. "
-        f"{measured}."
+        "No, but keeping each conversation on one replica needs more capacity at the busiest, or requests carry no "
+        f"key. {measured}."
     )
 
 

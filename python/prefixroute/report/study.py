@@ -26,7 +26,7 @@ APART = (
 
 
 def figures(money: Money) -> tuple[Column, ...]:
-    """Return the columns of ``simulate``, with dollars as ``money`` writes them. Shown where every row has the figure."""
+    """Return the columns of ``simulate``, each shown where every row has the figure; ``money`` writes dollars."""
     return (
         Column("recomputed %", "recompute_ratio", hundredths, SHARES),
         Column("unlimited %", "recompute_ratio_infinite", hundredths, RUN),
@@ -147,7 +147,7 @@ def summary(found: Sweep) -> tuple[str, str]:
 def _extremes(rows: Sequence[ResultRow]) -> tuple[ResultRow, ResultRow]:
     """Return the rows of the largest fleet that compute the least and the most again.
 
-    Of rows that compute alike these are the one with the fewest and the one with the most dollars by the busiest replica.
+    Of rows that compute alike, these have the fewest and the most dollars by the busiest replica.
     """
     most = max(row.replicas for row in rows)
     largest = [row for row in rows if row.replicas == most]

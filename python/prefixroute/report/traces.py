@@ -18,7 +18,7 @@ AXIS = alt.Axis(grid=False, format="~s", tickCount=6)
 
 
 def trace_charts(trace: TraceStatistics, floor: float) -> dict[str, Chart]:
-    """Return the charts by title. ``floor`` is the one that the page names: of all traces, where this is one of several."""
+    """Return the charts by title. ``floor`` is that of all traces, where this is one of several."""
     sizes, misses = trace.miss_ratio_curve()
     ages = AGES_S[max(60.0, 1.5 * trace.span_s) >= AGES_S]
     kept = [100 * trace.hit_ratio_if_kept(float(age)) for age in ages]

@@ -24,12 +24,15 @@ DECIDES = {
     "usd_per_million_requests_busiest": "$ busiest",
 }
 """What decides, as the head of its column in the same table; another has its own name."""
-QUEUES = "Queues are left out: this comparison is untimed. With `--timed`, and in `advise`, which is timed, another policy may lead."
+QUEUES = (
+    "Queues are left out: this comparison is untimed. With `--timed`, and in `advise`, which is timed, another "
+    "policy may lead."
+)
 """What is said of an untimed comparison of requests that come at different times."""
 
 
 def judgement(found: Comparison, policy: str) -> str:
-    """Return how a policy stands to the reference by what decides, and what else must be said of it in the same breath."""
+    """Return how a policy compares with the reference, and whether it leaves replicas idle or cannot keep up."""
     verdict = found.difference(policy).verdict
     value, own = (getattr(found.row(name), found.metric) for name in (policy, found.reference))
     small = abs(value - own) <= MATERIAL * own

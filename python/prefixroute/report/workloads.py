@@ -90,13 +90,13 @@ def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Ass
 
 
 def _apart(trace: TraceStatistics) -> tuple[str, ...]:
-    """Return why first sight is another figure than the floor, where the table shows two; nothing where it shows one."""
+    """Return why first sight is not the floor, where the two figures differ."""
     first_sight, floor = (percent(share, 2) for share in (trace.losses.share("first_sight"), trace.floor))
     if not trace.reported_requests or first_sight == floor:
         return ()
     said = (
-        f"First sight, {first_sight}, is not the floor, {floor}. The floor counts full blocks in one cache that begins empty. "
-        f"First sight takes as seen what the log reports as cached, of {trace.reported_requests:,} requests."
+        f"First sight, {first_sight}, is not the floor, {floor}. The floor counts full blocks in one cache that begins "
+        f"empty. First sight takes as seen what the log reports as cached, of {trace.reported_requests:,} requests."
     )
     return (said,)
 
@@ -116,7 +116,10 @@ def no_hits_notes(trace: TraceStatistics) -> tuple[str, ...]:
     if not trace.reports_no_hits:
         return ()
     return (
-        f"All {trace.reported_requests:,} requests with a report have 0 cached tokens, though prefixes came back. {ZEROS}",
+        (
+            f"All {trace.reported_requests:,} requests with a report have 0 cached tokens, though prefixes came back. "
+            f"{ZEROS}"
+        ),
     )
 
 
