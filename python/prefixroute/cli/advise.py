@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from prefixroute.advise import IN_USE, Question, Slo, advise, backtest, size
+from prefixroute.advise import IN_USE, Headroom, Question, Slo, advise, backtest, size
 from prefixroute.advise.size import MOST_REPLICAS
 from prefixroute.cli import arguments, console, options
 from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario_of
@@ -20,6 +20,7 @@ from prefixroute.cli.table import show_sheet
 from prefixroute.report import advice_dict, advice_text
 from prefixroute.report.backtests import backtest_sheet
 from prefixroute.report.sizing import sizing_sheet
+from prefixroute.sim import Scenario
 from prefixroute.sim.grid import open_source
 
 ADVISE_EXAMPLE = "Example: prefixroute advise day.jsonl.gz --replicas 8 --current round-robin"
@@ -27,39 +28,66 @@ BACKTEST_EXAMPLE = "Example: prefixroute backtest day.jsonl.gz --replicas 8 --po
 SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s,tpot_p95=50ms"
 
 
-@grouped
-def advise_command(
-    workload: options.WorkloadName,
-    *,
-    replicas: int | None = options.replicas(),
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What advice is sought for."""
+
+    replicas: int | None = options.replicas()
     current: str | None = option(
         None, "Policy in use now: savings are against it.", metavar="NAME", show_default=IN_USE
-    ),
-    policies: str | None = option(None, "Further policies and presets to compare.", metavar="NAME,..."),
-    objective: str = option("balanced", "What decides: cost (dollars of prefill), ttft, or balanced (both alike)."),
+    )
+    policies: str | None = option(None, "Further policies and presets to compare.", metavar="NAME,...")
+    objective: str = option("balanced", "What decides: cost (dollars of prefill), ttft, or balanced (both alike).")
     timed: bool | None = option(
         None,
         "Simulate with a clock, or without one.",
         "--timed/--untimed",
         show_default="timed, where the workload spans time",
-    ),
-    slo: str | None = options.slos(),
-    tier: list[str] | None = options.tiers(),
-    reserve: options.Reserve,
+    )
+    slo: str | None = options.slos()
+    tier: list[str] | None = options.tiers()
     lifetimes: str | None = option(
         None,
         "The model is behind an API that keeps a prefix so long after its last use: 5m,1h. Nothing is routed then.",
         metavar="TIME,...",
-    ),
+    )
     apart: bool = option(
         False, "Try the advised policy on replicas that prefill and decode apart too, at equal GPUs.", "--apart"
-    ),
-    link: str | None = options.link(),
+    )
+    link: str | None = options.link()
     sensitivity: str | None = option(
         None, "Would it change with another capacity, price, replicas?", metavar="WHAT,..."
-    ),
-    seeds: int = options.seeds(3),
-    seed: int = options.seed(1),
+    )
+    seeds: int = options.seeds(3)
+    seed: int = options.seed(1)
+
+    def question(self, workload: list[str], scenario: Scenario, headroom: Headroom) -> Question:
+        """Return the question, about a fleet that has to carry so much beyond the traffic.
+
+        Raises:
+            ConfigError: one of the options cannot be read.
+        """
+        return Question(
+            scenario=scenario,
+            timed=self.timed,
+            current=self.current,
+            policies=None if self.policies is None else arguments.policies(self.policies, workload),
+            objective=self.objective,
+            slos=() if self.slo is None else Slo.parse_all(self.slo),
+            headroom=headroom,
+            lifetimes=() if self.lifetimes is None else arguments.times(self.lifetimes, what="--lifetimes"),
+            apart=link_of(self.link, apart=self.apart),
+            vary=() if self.sensitivity is None else arguments.names(self.sensitivity, what="--sensitivity"),
+            seeds=range(self.seed, self.seed + self.seeds),
+        )
+
+
+@grouped
+def advise_command(
+    workload: options.WorkloadName,
+    *,
+    asked: Asked,
+    reserve: options.Reserve,
     runs: options.Runs,
     outputs: Outputs,
     observed: Observed,
@@ -68,38 +96,15 @@ def advise_command(
     reading: TraceOptions,
 ) -> None:
     """Advise on routing: what to use, what to fix first, what it saves, and the decision tree with measured numbers."""
-    time_is_up = runs.deadline()
+    time_is_up, cost = runs.deadline(), hardware.cost
     simulated = Simulated(observe=observed.observe, load=observed.load)
-    question = Question(
-        scenario=scenario_of(
-            hardware,
-            simulated,
-            front,
-            timed=timed,
-            replicas=replicas,
-            tiers=arguments.tiers(tier, hardware.cost) or None,
-        ),
-        timed=timed,
-        current=current,
-        policies=None if policies is None else arguments.policies(policies, workload),
-        objective=objective,
-        slos=() if slo is None else Slo.parse_all(slo),
-        headroom=reserve.headroom,
-        lifetimes=() if lifetimes is None else arguments.times(lifetimes, what="--lifetimes"),
-        apart=link_of(link, apart=apart),
-        vary=() if sensitivity is None else arguments.names(sensitivity, what="--sensitivity"),
-        seeds=range(seed, seed + seeds),
-    )
+    tiers = arguments.tiers(asked.tier, cost) or None
+    scenario = scenario_of(hardware, simulated, front, timed=asked.timed, replicas=asked.replicas, tiers=tiers)
+    question = asked.question(workload, scenario, reserve.headroom)
     with console.progress(quiet=outputs.quiet) as told:
         read, run = parts(workload, told)
-        found = advise(
-            reading.source(workload, read),
-            question,
-            cost=hardware.cost,
-            jobs=runs.jobs,
-            progress=run,
-            time_is_up=time_is_up,
-        )
+        source = reading.source(workload, read)
+        found = advise(source, question, cost=cost, jobs=runs.jobs, progress=run, time_is_up=time_is_up)
     outputs.answer(lambda: advice_dict(found), partial(console.say, advice_text(found).rstrip("\n")))
     if outputs.draws:
         from prefixroute.report.advice import advice_page, advice_picture

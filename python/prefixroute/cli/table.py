@@ -20,6 +20,8 @@ DISPENSABLE = (
     "difference, points",
 )  # fmt: skip
 """Columns that a narrow terminal does without, the first first."""
+WORDS = 40
+"""Columns that words take at most where a terminal is too narrow for more."""
 
 
 def show_sheet(sheet: Sheet, console: Console) -> None:
@@ -56,28 +58,30 @@ def show(table: Table, console: Console) -> None:
 def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
     """Return the widest table that fits the console, and the titles of the columns left out for it.
 
-    First go the dispensable ones, then the last figures; words take several lines where even that is not enough.
+    First go the dispensable ones, until every cell has its line. Then words take several lines, and the last figures go.
     """
     shown, left_out = _drawn(table), list[str]()
     unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's
     figures = [head.title for head in table.heads[2:] if not head.text and head.title not in DISPENSABLE]
-    for title in (*DISPENSABLE, *reversed(figures)):
+    later: list[tuple[str, int | None]] = [(title, WORDS) for title in ("", *reversed(figures))]
+    for title, words in (*((title, None) for title in DISPENSABLE), *later):
         if console.measure(shown, options=unbound).maximum <= console.width:
             break
-        if any(head.title == title for head in table.heads):
+        if title and any(head.title == title for head in table.heads):
             left_out.append(title)
-            shown = _drawn(table.without(left_out))
+        shown = _drawn(table.without(left_out), words)
     return shown, left_out
 
 
-def _drawn(table: Table) -> RichTable:
-    """Return a table as the terminal shows it; words may take several lines, and figures of a table that wraps."""
+def _drawn(table: Table, words: int | None = None) -> RichTable:
+    """Return a table as the terminal shows it; words, of so many columns at most, may take several lines."""
     headed = any(head.title for head in table.heads)
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_header=headed)
     for head in table.heads:
         title = (head.title if table.wraps else _stacked(head.title)) + "\nASSUMED" * head.assumed
         side: Literal["left", "right"] = "left" if head.text else "right"
-        shown.add_column(title, justify=side, overflow="fold", no_wrap=not (table.wraps or head.text))
+        widest, kept = words if head.text else None, not (table.wraps or head.text)
+        shown.add_column(title, justify=side, overflow="fold", no_wrap=kept, max_width=widest)
     for at, row in enumerate(table.rows):
         if at in table.sections:
             shown.add_section()
