@@ -1,4 +1,4 @@
-"""The index from Python, beside Dynamo's wheel and a dict with xxhash: goals 1-3, 5-10, 14 and 15 of the index.
+"""The index from Python, beside Dynamo's wheel and a dict with xxhash: goals 1-3, 5-11, 14 and 15 of the index.
 
 Every replica holds conversations that share the first quarter of their prompt; the prompt asked for is held in full by
 one replica and in its shared quarter by all. One prompt is asked for again and again, so it is hot in the cache.
@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ from prefixroute.workload import read_trace
 
 OURS, DICT, DYNAMO = "prefixroute", DictBaseline.name, DynamoRadixTree.name
 Tokens = NDArray[np.uint32]
+HASH_KEY = 1
+"""Prompts are hashed outside of an index, too."""
 
 pytestmark = pytest.mark.benchmark(min_rounds=50, max_time=0.25, warmup=True, warmup_iterations=100)
 by_processor_time = pytest.mark.benchmark(timer=time.process_time)
@@ -67,7 +70,7 @@ def filled(who: str, fleet: Fleet) -> tuple[Any, Tokens]:
     """A contender that holds the fleet's prompts, and the prompt to ask for."""
     prompts = fleet.prompts()
     if who == OURS:
-        index: Any = PrefixIndex()
+        index: Any = PrefixIndex(hash_key=HASH_KEY)
         for replica, held in enumerate(prompts):
             index.add_replica(str(replica))
             for prompt in held:
@@ -140,7 +143,7 @@ def test_match(  # noqa: PLR0917 (what pytest passes, by name)
 def test_match_hashes(benchmark: Any, who: str) -> None:
     require(who)
     index, prompt = filled(who, W1)
-    hashes = hash_blocks(prompt).array if who == OURS else index.hash(prompt)
+    hashes = hash_blocks(prompt, hash_key=HASH_KEY).array if who == OURS else index.hash(prompt)
     assert max(index.match_hashes(hashes)) == W1.prompt_tokens
     measure(benchmark, who, "W1: 550 hashes", index.match_hashes, hashes, goal="3: <= 0.8 us")
 
@@ -171,13 +174,13 @@ class Ours:
         self.block_size = block_size
 
     def new(self) -> PrefixIndex:
-        index = PrefixIndex(block_size=self.block_size)
+        index = PrefixIndex(block_size=self.block_size, hash_key=HASH_KEY)
         for name in self.names:
             index.add_replica(name)
         return index
 
     def hashed(self, prompt: Tokens) -> BlockHashes:
-        return hash_blocks(prompt, self.block_size)
+        return hash_blocks(prompt, self.block_size, hash_key=HASH_KEY)
 
     def chain(self, hashes: NDArray[np.uint64]) -> BlockHashes:
         return BlockHashes(hashes, token_count=len(hashes) * self.block_size, block_size=self.block_size)
@@ -291,6 +294,53 @@ def test_remove(benchmark: Any, fleet: Fleet, name: str, goal: str, who: str) ->
     blocks = fleet.prompt_tokens // 16
     removed = fleet.replicas * (blocks + (fleet.prompts_each - 1) * (blocks - head))
     measure_rounds(benchmark, who, f"remove a block, {name}", filled_by_events, work, goal=goal, per=removed)
+
+
+STEP = 128
+"""Blocks of one event: 2,048 tokens, what vLLM computes of a prompt in a step by default."""
+
+
+def batches(prompt: Tokens, first: int) -> list[bytes]:
+    """Return the event batches of a prompt's blocks from `first` on as vLLM publishes them, token ids included."""
+    names, tokens = engine_hashes(hash_blocks(prompt).array.tolist()), prompt.tolist()
+    starts = range(first, len(names), STEP)
+    events = [
+        [
+            "BlockStored",
+            names[at : at + STEP],
+            names[at - 1] if at else None,
+            tokens[16 * at :][: 16 * STEP],
+            16,
+            None,
+            "GPU",
+        ]
+        for at in starts
+    ]
+    return [msgpack.packb([1.0, [event], 0]) for event in events]
+
+
+@by_processor_time
+@pytest.mark.parametrize(("fleet", "name"), [case[:2] for case in WRITTEN], ids=["W1", "W4-256"])
+def test_bytes_to_index(benchmark: Any, fleet: Fleet, name: str) -> None:
+    """Every prompt's events from the bytes of their batches into an empty index: decoded, hashed and stored."""
+    head = fleet.prompt_tokens // 4 // 16
+    calls = [
+        (str(replica), batch)
+        for replica, held in enumerate(fleet.prompts())
+        for position, prompt in enumerate(held)
+        for batch in batches(prompt, head if position else 0)
+    ]
+
+    def work(index: PrefixIndex) -> None:
+        for replica, batch in calls:
+            index.apply(replica, batch)
+
+    stored = fleet.replicas * (head + fleet.prompts_each * (fleet.prompt_tokens // 16 - head))
+    index = Ours(fleet.replicas).new()
+    work(index)
+    assert index.stats().memberships == stored
+    what, goal = f"a block from msgpack bytes, {name}", "11: <= 150 ns"
+    measure_rounds(benchmark, OURS, what, Ours(fleet.replicas).new, work, goal=goal, per=stored)
 
 
 @every_contender
