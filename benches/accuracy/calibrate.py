@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 
 from accuracy.step_times import DECODE, STEPS, Configuration, ours, recorded
 from prefixroute.costmodel import CostModel, Gpu, find_gpu
-from prefixroute.costmodel.speeds import Kernels, Replica, price_steps
+from prefixroute.costmodel.speeds import Kernels, PricedReplica, price_steps
 
 CONSTANTS = ("layer_s", "prefill_layer_s", "activation_passes")
 OF_EXPERTS = ("latent_layer_s", "expert_passes")
@@ -101,7 +101,9 @@ def model_of(row: Configuration, values: dict[tuple[str, str], float]) -> CostMo
             (experts if of else plain)[share] = value
     shares = replace(shares, **plain, experts=replace(shares.experts, **experts))
     gpu_ = replace(cost.gpu, shares=shares)
-    cost.prices = price_steps(Replica(gpu_, cost.model, row.tensor_parallel, row.expert_parallel, kernels=kernels))
+    cost.prices = price_steps(
+        PricedReplica(gpu_, cost.model, row.tensor_parallel, row.expert_parallel, kernels=kernels)
+    )
     return cost
 
 

@@ -17,7 +17,7 @@ from accuracy.hits import TRACES
 from prefixroute.costmodel import CostModel
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.workload import Request, Workload, read_trace
 
 TRACE = "mooncake_conversation.jsonl.gz"

@@ -40,40 +40,18 @@ MEDIA_TOKENS: Final = 256
 DROPPED: Final = frozenset(
     {
         "cache_control",  # where a cache may end, which moves with every turn
-        "id",
-        "call_id",
-        "tool_call_id",
-        "tool_use_id",
-        "index",
-        "status",
-        "signature",  # of a thinking part
-        "encrypted_content",
-        "annotations",
-        "citations",
-        "logprobs",
-        "strict",
-        "caller",
-        "phase",
+        "id", "call_id", "tool_call_id", "tool_use_id", "index", "status", "caller", "phase",
+        "signature", "encrypted_content",  # of thinking parts
+        "annotations", "citations", "logprobs", "strict",
     }
-)
+)  # fmt: skip
 """Fields of messages, parts, calls and tools that engines do not render. Fields inside of a call's arguments or a
 tool's schema are content and are kept."""
 
 _TEXT = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
 _MEDIA = {
-    "image": "image",
-    "image_url": "image",
-    "input_image": "image",
-    "audio": "audio",
-    "audio_url": "audio",
-    "input_audio": "audio",
-    "video": "video",
-    "video_url": "video",
-    "input_video": "video",
-    "file": "file",
-    "input_file": "file",
-    "document": "file",
-    "container_upload": "file",
+    **{form.format(kind): kind for kind in ("image", "audio", "video") for form in ("{}", "{}_url", "input_{}")},
+    **dict.fromkeys(("file", "input_file", "document", "container_upload"), "file"),
     "redacted_thinking": "thinking",
 }
 _CALLS = frozenset({"tool_use", "server_tool_use", "function_call", "custom_tool_call"})

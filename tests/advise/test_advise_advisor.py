@@ -25,7 +25,7 @@ from prefixroute.sim import EngineModel, Events, Perfect, Scenario, simulate
 from prefixroute.workload import Options, Poisson, Request, Workload, chat, documents, read_trace
 from prefixroute.workload.readers import lines
 from prefixroute.workload.readers.lines import read_lines
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 
 CHAT = partial(chat, requests=1_200)
 ARTICLE = CostModel(preset="article")
@@ -432,7 +432,7 @@ def test_a_log_is_read_once_whatever_is_asked(tmp_path: Path, monkeypatch: pytes
     """Heads that change are masked as it is read, after the first rows have been looked at."""
     count = 0
 
-    def counted(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
+    def counted(path: Path, reading: LogPass) -> Iterator[tuple[int, str]]:
         nonlocal count
         for line in read_lines(path, reading):
             count += 1

@@ -20,8 +20,8 @@ from prefixroute.costmodel import CostModel, models
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.engine import FIRST_TOKEN, EngineModel
-from prefixroute.sim.metrics import RequestLog
 from prefixroute.sim.replica import ReplicaStore
+from prefixroute.sim.request_log import RequestLog
 
 CHUNK = 100
 

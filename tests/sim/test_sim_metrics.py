@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.sim.metrics import Outcome, RequestLog, ResultRow, Timings
+from prefixroute.sim.metrics import Outcome, ResultRow, Timings
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.workload import Request
 
 DESIGN_FIELDS = [

@@ -16,7 +16,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.workload import ChatShape, Request, TraceStatistics, Workload, chat, floor, measure, read_trace
 from prefixroute.workload.order import in_order, placed
 from prefixroute.workload.readers import mooncake
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.source import log_files
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 
@@ -198,7 +198,7 @@ PUBLISHED = {
 
 def with_partial_blocks(path: Path) -> Iterator[Request]:
     (file,) = log_files(path)
-    return placed(in_order([(file, mooncake.read(file, keep_partial=True))], 0, Reading()), None)
+    return placed(in_order([(file, mooncake.read(file, keep_partial=True))], 0, LogPass()), None)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

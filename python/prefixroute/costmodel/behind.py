@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prefixroute.costmodel.assumption import Assumption
+from prefixroute.costmodel.capacity import CONTEXT_TOKENS
 
 if TYPE_CHECKING:
     from prefixroute.costmodel.cost import CostModel
 
 CALIBRATED, ARTICLE = "calibrated", "article"
 """Presets: how steps are priced unless step times are given."""
-CONTEXT_TOKENS = 8_192
-"""Tokens of a request, where what requests take whatever their length is spread over their tokens."""
 _SOURCE_OF_ARTICLE = "seed article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
 

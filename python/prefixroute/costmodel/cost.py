@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -20,12 +19,13 @@ from numpy.typing import NDArray
 
 from prefixroute._core import StepPrices
 from prefixroute.costmodel.assumption import Assumption
-from prefixroute.costmodel.behind import ARTICLE, CALIBRATED, CONTEXT_TOKENS, figures_behind
+from prefixroute.costmodel.behind import ARTICLE, CALIBRATED, figures_behind
+from prefixroute.costmodel.capacity import CONTEXT_TOKENS, bounds_in, room_beside, tokens_in
 from prefixroute.costmodel.gpus import LEAST_SHARE, MOST_USD_PER_HOUR, Gpu, find_gpu
 from prefixroute.costmodel.links import DEFAULT_LINK, Link, TransferPrices, find_link
 from prefixroute.costmodel.models import find_model
 from prefixroute.costmodel.shape import ModelShape
-from prefixroute.costmodel.speeds import Replica, price_steps
+from prefixroute.costmodel.speeds import PricedReplica, price_steps
 from prefixroute.costmodel.steptimes import StepTimes
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float, check_instance, check_int, shown
@@ -146,7 +146,7 @@ class CostModel:
             return self._article_prices()
         shares = self.gpu.shares
         return price_steps(
-            Replica(
+            PricedReplica(
                 self.gpu,
                 self.model,
                 self.tensor_parallel,
@@ -292,8 +292,7 @@ class CostModel:
         Raises:
             ConfigError: if the weights leave no room.
         """
-        each = self.model.kv_bytes_of(CONTEXT_TOKENS, shards=self.tensor_parallel)
-        return math.floor(self._room() * CONTEXT_TOKENS / each)
+        return tokens_in(self._room(), self.model, gpus=self.tensor_parallel)
 
     @property
     def capacity_bounds(self) -> tuple[int, int]:
@@ -305,22 +304,10 @@ class CostModel:
         Raises:
             ConfigError: if the weights leave no room.
         """
-        model, room, shards = self.model, self._room(), self.tensor_parallel
-        every = replace(model, attention=tuple(replace(one, window=None) for one in model.attention))
-        least = math.floor(room * CONTEXT_TOKENS / every.kv_bytes_of(CONTEXT_TOKENS, shards=shards))
-        fixed = model.kv_bytes_of(0, shards=shards)
-        growing = model.kv_bytes_of(MOST_TOKENS, shards=shards) - model.kv_bytes_of(0, shards=shards)
-        return least, math.floor((room - fixed) * MOST_TOKENS / growing) if growing else least
+        return bounds_in(self._room(), self.model, gpus=self.tensor_parallel)
 
     def _room(self) -> float:
-        weights = self.model.parameters * self.model.weight_bytes / self.tensor_parallel
-        room = self.gpu.memory_bytes * self.memory_share - weights
-        if room <= 0:
-            raise ConfigError(
-                f"{self.model.name} takes {weights / 1e9:.1f} GB on each of {self.tensor_parallel} {self.gpu.name} of "
-                f"{self.gpu.memory_bytes * self.memory_share / 1e9:.1f} usable GB: raise tensor_parallel"
-            )
-        return room
+        return room_beside(self.model, self.gpu, gpus=self.tensor_parallel, memory_share=self.memory_share)
 
     @overload
     def usd(self, seconds: float) -> float: ...

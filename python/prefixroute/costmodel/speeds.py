@@ -48,7 +48,7 @@ KERNELS = Kernels()
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class PricedReplica:
     """GPUs that serve one model together, and how fast they are against what was calibrated.
 
     Attributes:
@@ -88,7 +88,7 @@ class Replica:
         return self.tensor_parallel * self.gpu.flops * self.gpu.shares.attention * self.compute
 
 
-def price_steps(replica: Replica) -> StepPrices:
+def price_steps(replica: PricedReplica) -> StepPrices:
     """Return the calibrated prices of the steps of a replica."""
     model, kernels, bandwidth = replica.model, replica.kernels, replica.weights_bandwidth
     latent = sum(layers.layers for layers in model.attention if layers.latent)
@@ -114,18 +114,18 @@ def price_steps(replica: Replica) -> StepPrices:
     )
 
 
-def _messages(replica: Replica) -> int:
+def _messages(replica: PricedReplica) -> int:
     return ALL_REDUCES * replica.model.layers + 1 if replica.tensor_parallel > 1 else 0
 
 
-def _message_seconds(replica: Replica) -> float:
+def _message_seconds(replica: PricedReplica) -> float:
     """Seconds to sum one token's vectors over the GPUs, each of which sends and receives 2 (n - 1) / n of them."""
     gpus, gpu = replica.tensor_parallel, replica.gpu
     sent = _messages(replica) * replica.model.hidden * BF16 * 2 * (gpus - 1) / gpus
     return sent / (gpu.link_bandwidth * gpu.shares.link)
 
 
-def _activation_seconds(replica: Replica) -> float:
+def _activation_seconds(replica: PricedReplica) -> float:
     """Seconds to read and write one token's vectors.
 
     Each GPU does it for the whole width, and for its part of the inner.
@@ -138,7 +138,7 @@ def _activation_seconds(replica: Replica) -> float:
     return (whole + split) * BF16 * replica.tensor_parallel / replica.weights_bandwidth
 
 
-def _experts(replica: Replica) -> tuple[float, float, float, float, float] | None:
+def _experts(replica: PricedReplica) -> tuple[float, float, float, float, float] | None:
     experts = replica.model.experts
     if experts is None:
         return None
@@ -154,7 +154,7 @@ def _experts(replica: Replica) -> tuple[float, float, float, float, float] | Non
     return compute, read, float(experts.count), float(experts.picked), shares.padding
 
 
-def _attention(replica: Replica, layers: Attention) -> list[tuple[float, float, float]]:
+def _attention(replica: PricedReplica, layers: Attention) -> list[tuple[float, float, float]]:
     """Return (seconds a pair, seconds a token of context, window) of like layers, and of the index that picks for them."""
     shards = min(replica.tensor_parallel, layers.kv_shards)
     cache = shards * replica.gpu.bandwidth * replica.gpu.shares.cache * replica.memory

@@ -17,7 +17,7 @@ from prefixroute.workload.readers.fields import Finder, seconds_of, unit_of
 from prefixroute.workload.readers.kinds import other_kind
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 
 MOST_ROWS = 20_000
 """Rows whose bodies are looked at; what is wrong with prompts shows in the first."""
@@ -63,7 +63,7 @@ def read_entries(
     texts: dict[str, str] = {}
     held = 0
     try:
-        rows = (row for file in log_files(path) for row in read_rows(file, Reading(skip_bad=most)))
+        rows = (row for file in log_files(path) for row in read_rows(file, LogPass(skip_bad=most)))
         for number, row in enumerate(rows):
             if number >= most or held > MOST_BYTES:
                 break

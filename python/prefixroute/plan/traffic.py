@@ -244,14 +244,7 @@ def plan_trace(
         TraceError: at a bad line, or if there is no request.
         ConfigError: an unknown mode, tier or class.
     """
-    used = model.mode(mode)
-    unknown = [name for name in by if name not in CLASSES]
-    if unknown:
-        raise ConfigError(f"sessions are classed by {', '.join(CLASSES)}, got {', '.join(map(str, unknown))}")
-    if used.kind == "stored":
-        raise ConfigError(
-            f"entries of {model.id} ({used.name}) are made by hand: plan them with their rent, not from a trace"
-        )
+    used = _replayed(model, mode, by)
     check_float("begin_s", begin_s, 0, 86_400)
     replay = Replay(workload.block_size, model, used, tier, begin_s=begin_s)
     sessions: dict[str, float] = {}
@@ -278,6 +271,18 @@ def plan_trace(
         workload.name, model.id, used, total, tuple(ordered) if len(ordered) > 1 else (), last - first, binding,
         workload.notes,
     )  # fmt: skip
+
+
+def _replayed(model: Model, mode: str | None, by: Sequence[str]) -> Mode:
+    """Return the mode by whose rules a trace is replayed; refuse one that is not for it, and classes that are none."""
+    used = model.mode(mode)
+    if unknown := [name for name in by if name not in CLASSES]:
+        raise ConfigError(f"sessions are classed by {', '.join(CLASSES)}, got {', '.join(map(str, unknown))}")
+    if used.kind == "stored":
+        raise ConfigError(
+            f"entries of {model.id} ({used.name}) are made by hand: plan them with their rent, not from a trace"
+        )
+    return used
 
 
 def _gap(request: Request, sessions: dict[str, float]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,14 +95,7 @@ class _Space:
 
     def depth(self, hashes: list[int]) -> int:
         """Return how many leading blocks are here. Whoever has a block has those before it, so bisection finds it."""
-        low, high = 0, len(hashes)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if hashes[middle - 1] in self.entries:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_left(hashes, x=True, key=lambda block: block not in self.entries)
 
 
 class Account:
@@ -114,6 +108,9 @@ class Account:
         model: the model of calls that name none; its prices and rules.
         lifetime: lifetime that calls ask for; the default of the model unless given.
         max_blocks: distinct blocks remembered.
+
+    Attributes:
+        blocks: distinct blocks that are remembered now.
     """
 
     def __init__(self, model: Model, *, lifetime: str | None = None, max_blocks: int = 1_000_000) -> None:
@@ -123,7 +120,7 @@ class Account:
         self._model, self._lifetime, self._most = model, model.mode().lifetime(lifetime), max_blocks
         self._spaces: OrderedDict[tuple[str, str], _Space] = OrderedDict()
         self._before: OrderedDict[str, NDArray[np.uint64]] = OrderedDict()
-        self._blocks = 0
+        self.blocks = 0
         self.calls = self.prompt_tokens = self.read_tokens = self.written_tokens = self.output_tokens = 0
         self.usd = self.lost_usd = self.uncached_usd = 0.0
         self.lost: Counter[str] = Counter()
@@ -232,13 +229,13 @@ class Account:
             else:
                 entry.readable_s = min(entry.readable_s, begun)
                 entry.used_s = max(entry.used_s, start)
-        self._blocks += len(entries) - held
+        self.blocks += len(entries) - held
         if call.session is not None:
             self._before[call.session] = call.prompt.array
             self._before.move_to_end(call.session)
             if len(self._before) > _SESSIONS:
                 self._before.popitem(last=False)
-        if self._blocks > self._most or len(self._spaces) > _SPACES:
+        if self.blocks > self._most or len(self._spaces) > _SPACES:
             self._forget()
 
     def _forget(self) -> None:
@@ -250,7 +247,7 @@ class Account:
             since = uses[len(uses) // 2]
             for space in self._spaces.values():
                 space.entries = {block: entry for block, entry in space.entries.items() if entry.used_s > since}
-        self._blocks = sum(len(space.entries) for space in self._spaces.values())
+        self.blocks = sum(len(space.entries) for space in self._spaces.values())
 
     def _count(self, verdict: Verdict) -> None:
         usage = verdict.usage

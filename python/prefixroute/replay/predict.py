@@ -13,7 +13,7 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.replay.harness import Replayed, ReplaySettings, parts_of
 from prefixroute.replay.rows import Figures, Slo
 from prefixroute.sim import EngineModel, Scenario, simulate
-from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.sweep import assumed
 from prefixroute.workload import Request, Workload
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.floor import floor
 from prefixroute.sim.grid import Cell, Grid, Results
-from prefixroute.sim.metrics import Outcome, RequestLog, ResultRow, Timings
+from prefixroute.sim.metrics import Outcome, ResultRow, Timings
 from prefixroute.sim.observe import Events, History, Perfect
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.run import Run, simulate
 from prefixroute.sim.scenario import FleetChange, Promise, Scenario, replica_names
 from prefixroute.sim.split import Split

@@ -100,9 +100,9 @@ class Grid:
                 source.
             TraceError: a bad line of a trace that was not checked when it was opened.
         """
-        floors = [_Floor(self.source, seed, *floor) for seed in self._distinct_seeds()] if floor else []
+        floors = [_FloorTask(self.source, seed, *floor) for seed in self._distinct_seeds()] if floor else []
         runs = [
-            _Run(self.source, key, replace(cell.scenario, seed=seed), self.cost, cell.measure, cell.optional)
+            _RunTask(self.source, key, replace(cell.scenario, seed=seed), self.cost, cell.measure, cell.optional)
             for seed in self.seeds
             for key, cell in cells.items()
             if seed == self.seeds[0] or not cell.once
@@ -111,7 +111,7 @@ class Grid:
         unlimited: dict[int, tuple[int, int]] = {}
         skip = _Skip(self.seeds[0], self.time_is_up)
         for task, result in _results([*floors, *runs], self.jobs, self.progress, skip):
-            if isinstance(task, _Floor):
+            if isinstance(task, _FloorTask):
                 unlimited[task.seed] = result
             else:
                 done[task.key, task.scenario.seed] = result
@@ -182,7 +182,7 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RunTask:
     """One run, and what to keep of it. Picklable if its source and ``measure`` are."""
 
     source: Source
@@ -210,7 +210,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Floor:
+class _FloorTask:
     """The floor of one workload, as (recomputed, prompt) tokens."""
 
     source: Source
@@ -230,7 +230,7 @@ class _Floor:
         return floor_tokens(open_source(self.source, self.seed), self.cache, self.warmup)
 
 
-Task: TypeAlias = _Run | _Floor
+Task: TypeAlias = _RunTask | _FloorTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class _Skip:
     time_is_up: Callable[[], bool]
 
     def __call__(self, task: Task) -> bool:
-        may_wait = task.optional or (isinstance(task, _Run) and task.seed != self.first_seed)
+        may_wait = task.optional or (isinstance(task, _RunTask) and task.seed != self.first_seed)
         return may_wait and self.time_is_up()
 
 

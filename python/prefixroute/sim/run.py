@@ -14,8 +14,9 @@ from prefixroute.policies import as_policy, preset_of
 from prefixroute.sim.fleet import SimulatedFleet
 from prefixroute.sim.floor import check_warmup
 from prefixroute.sim.garbage import collected_rarely
-from prefixroute.sim.metrics import LoadCurve, Outcome, RequestLog, Timings, TokenGaps
+from prefixroute.sim.metrics import LoadCurve, Outcome, Timings, TokenGaps
 from prefixroute.sim.replica import duplicated_tokens
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.scenario import Promise, Scenario
 from prefixroute.sim.split import Split, role_of
 from prefixroute.sim.stores import BlockStore

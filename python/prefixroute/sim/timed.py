@@ -15,7 +15,8 @@ from prefixroute.routing import steps
 from prefixroute.sim.engine import CHANGED, FIRST_TOKEN, Cluster, EngineModel
 from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
-from prefixroute.sim.metrics import RequestLog, TokenGaps
+from prefixroute.sim.metrics import TokenGaps
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.scenario import FleetChange, Scenario
 from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.untimed import PROGRESS_EVERY
@@ -46,7 +47,7 @@ class Agenda:
 
 
 @dataclass(slots=True)
-class _Replica:
+class _LiveReplica:
     """A living replica: its number in the cluster, what it holds, and when it began."""
 
     number: int
@@ -83,8 +84,8 @@ class TimedRun:
             late_s=None if scenario.promise is None else scenario.promise.itl_s,
             link=None if split is None else split.link,
         )
-        self._replicas: dict[str, _Replica] = {}
-        self._by_number: list[_Replica] = []
+        self._replicas: dict[str, _LiveReplica] = {}
+        self._by_number: list[_LiveReplica] = []
         self._flights: dict[int, tuple[Request, Ticket | PairTicket | None]] = {}
         self._oldest: deque[int] = deque()
         self._arrived = 0
@@ -243,7 +244,7 @@ class TimedRun:
         if not isinstance(store, BlockStore):
             raise ConfigError("a timed simulation needs cache 'blocks'")
         number = self._cluster.add(store.cache, self.fleet.numbers[name])
-        self._replicas[name] = replica = _Replica(number, name, store, self.now)
+        self._replicas[name] = replica = _LiveReplica(number, name, store, self.now)
         self._by_number.append(replica)
 
     def _change(self, change: FleetChange) -> None:
@@ -277,5 +278,5 @@ class TimedRun:
         except NoReplicaError as error:
             raise ConfigError(f"the last replica died at {self.now:g} s with requests in flight") from error
 
-    def _account(self, replica: _Replica, busy_s: float) -> None:
+    def _account(self, replica: _LiveReplica, busy_s: float) -> None:
         self._lives.append((replica.name, replica.born, self.now, busy_s))

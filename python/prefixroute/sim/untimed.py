@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
-from prefixroute.sim.metrics import RequestLog
+from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.scenario import Scenario
 from prefixroute.workload import Request
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.live import likely_reason
 from prefixroute.live.connection import BLOCKS, FEED_COUNTS
-from prefixroute.telemetry.prometheus import Text
+from prefixroute.telemetry.prometheus import MetricsText
 
 if TYPE_CHECKING:
     from prefixroute.routing import RouterState
@@ -75,7 +75,7 @@ _GAUGES = {
 }
 
 
-def add_feeds(text: Text, replicas: Mapping[str, dict[str, Any]]) -> None:
+def add_feeds(text: MetricsText, replicas: Mapping[str, dict[str, Any]]) -> None:
     """Add the metrics of every event feed and poll."""
     feeds = {name: values["feed"] for name, values in replicas.items() if "feed" in values}
     if feeds:

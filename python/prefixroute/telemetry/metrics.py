@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds
 from prefixroute.telemetry.peers import add_peers
-from prefixroute.telemetry.prometheus import Text
+from prefixroute.telemetry.prometheus import MetricsText
 from prefixroute.telemetry.status import hit_losses, stats
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
         now: time on the router's clock, in seconds.
         watched: feeds, polls, peers and sample of the router.
     """
-    text, scrape = Text(), Scrape(state, shadows, watched, stats(state, now, watched))
+    text, scrape = MetricsText(), Scrape(state, shadows, watched, stats(state, now, watched))
     for kind, name, about, read in FAMILIES:
         text.family(name, kind, about, read(scrape))
     text.histogram("decision_seconds", "Time to decide, hashing and matching included.", *state.ledger.durations)
@@ -125,7 +125,7 @@ def _blocks(state: RouterState) -> list[int]:
     return [tokens // state.config.block_size for tokens in state.belief.held_tokens()]
 
 
-def _losses(scrape: Scrape, text: Text) -> None:
+def _losses(scrape: Scrape, text: MetricsText) -> None:
     """Add where the hits went, of the live policy and of each shadow.
 
     In tokens, and in dollars where a cost was given.
@@ -148,7 +148,7 @@ def _losses(scrape: Scrape, text: Text) -> None:
                 text.family(f"{family}_dollars_total", "counter", f"US dollars of p{about}", dollars)
 
 
-def _regret(shadows: Shadows, text: Text) -> None:
+def _regret(shadows: Shadows, text: MetricsText) -> None:
     regrets = shadows.regret().items()
     for unit, field in (("tokens", "tokens"), ("seconds", "seconds"), ("dollars", "usd")):
         samples = [({"policy": name}, getattr(regret, field)) for name, regret in regrets]

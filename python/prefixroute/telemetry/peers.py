@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from prefixroute.telemetry.prometheus import Text
+    from prefixroute.telemetry.prometheus import MetricsText
 
 
 def peer_notes(peers: Mapping[str, Any] | None) -> list[str]:
@@ -22,7 +22,7 @@ def peer_notes(peers: Mapping[str, Any] | None) -> list[str]:
     return [note]
 
 
-def add_peers(text: Text, peers: Mapping[str, Any]) -> None:
+def add_peers(text: MetricsText, peers: Mapping[str, Any]) -> None:
     """Add the metrics of the commit feed, and of what carries it."""
     text.family("peers", "gauge", "Other routers that were heard of lately.", peers["living"])
     text.family("peers_inflight", "gauge", "Requests that they have in flight.", peers["in_flight"])

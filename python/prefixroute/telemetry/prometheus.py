@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from prefixroute.routing.ledger import DURATIONS_S
 
 
-class Text:
+class MetricsText:
     """Collects metric families in the text format 0.0.4 of Prometheus."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ _DRAW = 1_000
 _WITHOUT, _AS_IT_IS = "without what changes", "as it is"
 
 
-class Split:
+class GrowingPart:
     """Tells a part of a total that only grows, such that neither the part nor the rest ever falls."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class VolatileSample:
         self.share, self._state = share, state
         self.waiting: deque[tuple[Decision, Any, int, Any]] = deque(maxlen=MOST_WAITING)
         self._streams: dict[Units, _Stream] = {}
-        self._splits: dict[str | None, Split] = {}
+        self._splits: dict[str | None, GrowingPart] = {}
         self._lock = Lock()
         self._prompts = self._unreadable = self._unread_first_sight = 0
 
@@ -290,7 +290,7 @@ class VolatileSample:
             policy: a shadow's name; ``None`` = the live policy.
             first_sight: tokens that no replica was believed to hold.
         """
-        return self._splits.setdefault(policy, Split()).part(first_sight, self.volatile_share)
+        return self._splits.setdefault(policy, GrowingPart()).part(first_sight, self.volatile_share)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sample's share and size, and what was found to change: kind, place and length in tokens."""

@@ -86,7 +86,7 @@ class _Writer:
         self._stream = stream
         self._workload = workload
         self._key = key
-        self._chains, self._masked = _Chains(), _Chains()
+        self._chains, self._masked = _WrittenChains(), _WrittenChains()
         self._rows: list[dict[str, Any]] = []
         self._fresh: list[tuple[dict[str, Any], NDArray[np.uint64]]] = []
 
@@ -171,7 +171,7 @@ class _Writer:
         self._rows, self._fresh = [], []
 
 
-class _Chains:
+class _WrittenChains:
     """The chains of the last lines, to refer back to."""
 
     def __init__(self) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from prefixroute.draws import chain
+from prefixroute.hashing import BlockHashes
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
-from prefixroute.workload.request import CacheEntry, Request
+from prefixroute.workload.request import CacheEntry, Request, cached_tokens
 from prefixroute.workload.shape import Popularity, Shape, zipf_shares
 from prefixroute.workload.streams import chain_key, stream
-from prefixroute.workload.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,21 @@ def documents(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
     """
     picks = Popularity(stream(seed, "documents.picks"), zipf_shares(shape.documents, shape.zipf))
     times = arrivals.times(stream(seed, "documents.arrivals"))
-    size = shape.document_tokens
-    texts = [Text.of(chain_key(seed, "documents.text", at), size, block_size) for at in range(shape.documents)]
+    full = shape.document_tokens // block_size
+    prompt = shape.document_tokens + shape.question_tokens
+    cached = cached_tokens(prompt, shape.answer_tokens)
+    texts = [chain(chain_key(seed, "documents.text", number), 0, full) for number in range(shape.documents)]
     for number, time in zip(range(count), times, strict=False):
         pick = picks.draw()
         name = f"doc-{seed}-{pick}"
-        key = chain_key(seed, "documents.question", number)
-        text = texts[pick].then(key, shape.question_tokens + shape.answer_tokens)
-        yield text.request(time, size + shape.question_tokens, document=name, entry=CacheEntry(name, size))
+        own = chain(chain_key(seed, "documents.question", number), full, cached // block_size)
+        text = BlockHashes(np.concatenate([texts[pick], own]), token_count=cached, block_size=block_size)
+        yield Request(
+            time,
+            text.head(prompt // block_size, prompt),
+            text,
+            prompt,
+            shape.answer_tokens,
+            document=name,
+            entry=CacheEntry(name, shape.document_tokens),
+        )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import TraceRecord
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import CacheEntry, Request
@@ -20,7 +20,7 @@ _LEAST_BLOCKS = 2
 
 
 def in_order(
-    files: Iterable[tuple[LogFile, Iterator[TraceRecord]]], window_s: float, reading: Reading
+    files: Iterable[tuple[LogFile, Iterator[TraceRecord]]], window_s: float, reading: LogPass
 ) -> Iterator[Request]:
     """Yield the requests of some files by arrival, holding those of the last ``window_s`` seconds.
 

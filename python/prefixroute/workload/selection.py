@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.request import Request
 
@@ -16,7 +16,7 @@ LEFT_OUT: Final = "with another {name} or none"
 _FIELDS = frozenset({"model", "tenant", "session"})
 
 
-def selected(records: Iterator[TraceRecord], options: Options, reading: Reading) -> Iterator[TraceRecord]:
+def selected(records: Iterator[TraceRecord], options: Options, reading: LogPass) -> Iterator[TraceRecord]:
     """Yield the records that the options ask for; the others are counted as left out."""
     if options.since is None and options.until is None and not options.where:
         yield from records

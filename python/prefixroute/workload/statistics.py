@@ -20,6 +20,7 @@ from prefixroute.errors import TraceError
 from prefixroute.hashing import common_blocks
 from prefixroute.workload.losses import HitLosses, LossMeter
 from prefixroute.workload.request import REPLICA, Request
+from prefixroute.workload.summary import Groups, Lengths
 from prefixroute.workload.tree import PrefixTree, TouchCounts
 from prefixroute.workload.workload import Workload
 
@@ -28,34 +29,6 @@ KEPT_S = (10, 60, 300, 600, 3600)
 HEAD_TOKENS = 1024
 """Prefixes shorter than this are routed by load (the minimum match of ``cache-aware``)."""
 _RECENT_SESSIONS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Mean, quantiles and greatest of some lengths, times or counts."""
-
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, values: NDArray[np.float64] | NDArray[np.int64]) -> Lengths:
-        """Summarise an array; all zero where it is empty."""
-        if not len(values):
-            return cls(0.0, 0.0, 0.0, 0.0, 0.0)
-        p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
-        return cls(float(values.mean()), float(p50), float(p90), float(p99), float(values.max()))
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Requests grouped by their first ``depth`` blocks; requests shorter than that are in no group."""
-
-    depth: int
-    count: int
-    largest: int
 
 
 @dataclass(slots=True)

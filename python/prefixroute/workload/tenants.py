@@ -14,7 +14,7 @@ from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload.arrivals import Arrivals
 from prefixroute.workload.generator import generator
 from prefixroute.workload.readers.lines import read_table
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.row import shown
 from prefixroute.workload.readers.source import log_files
 from prefixroute.workload.request import CacheEntry, Request
@@ -121,7 +121,7 @@ def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
     """
     path = Path(path)
     rates = []
-    for row in read_table(log_files(path)[0], Reading()):
+    for row in read_table(log_files(path)[0], LogPass()):
         if row.text("model") != model:
             continue
         text = row.text("mean_rate")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,12 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.workload.request import Request, cached_tokens
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Text:
+def made_up(key: int, tokens: int, block_size: int) -> BlockHashes:
+    """Return a prompt that is told from all others by ``key``; none of them begins like it."""
+    return BlockHashes(chain(key, 0, tokens // block_size), token_count=tokens, block_size=block_size)
+
+
+class Text(NamedTuple):
     """The hashes of a text's full blocks, shape (tokens // block_size,), and its length in tokens."""
 
     hashes: NDArray[np.uint64]
@@ -31,13 +34,10 @@ class Text:
 
         The blocks that the new tokens fill are theirs, the one that both texts share included.
         """
-        length = self.tokens + tokens
-        fresh = chain(key, len(self.hashes), length // self.block_size)
-        return Text(np.concatenate([self.hashes, fresh]), length, self.block_size)
-
-    def request(self, arrival_s: float, prompt_tokens: int, **named: Any) -> Request:
-        """Return the request whose prompt is the first ``prompt_tokens`` of this text, and whose answer is the rest."""
-        return Request(arrival_s, *self.split(prompt_tokens), prompt_tokens, self.tokens - prompt_tokens, **named)
+        hashes, before, block_size = self
+        length = before + tokens
+        fresh = chain(key, len(hashes), length // block_size)
+        return Text(np.concatenate([hashes, fresh]), length, block_size)
 
     @property
     def blocks(self) -> BlockHashes:
@@ -49,7 +49,12 @@ class Text:
 
         The two share memory.
         """
-        context = self.blocks
-        prompt = context.head(prompt_tokens // self.block_size, prompt_tokens)
-        cached = cached_tokens(prompt_tokens, self.tokens - prompt_tokens)
-        return prompt, context.head(cached // self.block_size, cached)
+        hashes, tokens, block_size = self
+        cached = cached_tokens(prompt_tokens, tokens - prompt_tokens)
+        context = BlockHashes(hashes[: cached // block_size], token_count=cached, block_size=block_size)
+        return context.head(prompt_tokens // block_size, prompt_tokens), context
+
+    def request(self, arrival_s: float, prompt_tokens: int, **named: Any) -> Request:
+        """Return the request whose prompt is the first ``prompt_tokens`` of this text, and whose answer is the rest."""
+        prompt, context = self.split(prompt_tokens)
+        return Request(arrival_s, prompt, context, prompt_tokens, self.tokens - prompt_tokens, **named)

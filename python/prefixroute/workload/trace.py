@@ -14,7 +14,7 @@ from prefixroute.workload.order import SessionFinder, in_order, placed
 from prefixroute.workload.readers import bailian, bench, conversations, gateway, lengths, mooncake, private, recorded
 from prefixroute.workload.readers.hints import field_map_for
 from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows, reason
-from prefixroute.workload.readers.reading import Tally
+from prefixroute.workload.readers.log_pass import Tally
 from prefixroute.workload.readers.record import Format, Opened, Options, Sample
 from prefixroute.workload.readers.source import LogFile, log_files
 from prefixroute.workload.request import Request

@@ -10,7 +10,7 @@ from prefixroute.costmodel.assumption import Assumption
 from prefixroute.document import figures
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_float
-from prefixroute.workload.readers.reading import Skipped, Tally
+from prefixroute.workload.readers.log_pass import Skipped, Tally
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
 

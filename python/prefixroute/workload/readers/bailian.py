@@ -15,7 +15,7 @@ from functools import partial
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
@@ -39,7 +39,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     )
 
 
-def _read(file: LogFile, reading: Reading, block_size: int, roots: OrderedDict[int, int]) -> Iterator[TraceRecord]:
+def _read(file: LogFile, reading: LogPass, block_size: int, roots: OrderedDict[int, int]) -> Iterator[TraceRecord]:
     """Yield the requests of a Bailian trace; a session is named by the ``chat_id`` of its first turn.
 
     The last million chats are remembered, as ``roots``; a turn whose parent is not among them begins a session.

@@ -15,13 +15,13 @@ from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lengths import BLOCK_SIZE, MOST_TOKENS, UNSHARED
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key, stream
-from prefixroute.workload.text import Text
+from prefixroute.workload.text import made_up
 
 NAME = "vllm-bench"
 
@@ -62,7 +62,7 @@ def _rate(row: Row) -> float | None:
     return None
 
 
-def _read(file: LogFile, block_size: int, seed: int, reading: Reading) -> Iterator[TraceRecord]:
+def _read(file: LogFile, block_size: int, seed: int, reading: LogPass) -> Iterator[TraceRecord]:
     for run, row in enumerate(read_rows(file, reading)):
         lengths, outputs = row.sequence("input_lens"), row.sequence("output_lens")
         if len(lengths) != len(outputs):
@@ -73,7 +73,7 @@ def _read(file: LogFile, block_size: int, seed: int, reading: Reading) -> Iterat
                 reading.left_out[FAILED] += 1
                 continue
             tokens = whole(row, f"input_lens[{at}]", lengths[at], least=1, most=MOST_TOKENS)
-            prompt = Text.of(chain_key(at, file.name, row.line), tokens, block_size).blocks
+            prompt = made_up(chain_key(at, file.name, row.line), tokens, block_size)
             output = whole(row, f"output_lens[{at}]", outputs[at])
             yield TraceRecord(row.line, Request(arrival, prompt, prompt, tokens, output))
 

@@ -20,7 +20,7 @@ class Earlier(NamedTuple):
     session: str
 
 
-class Chains:
+class ResponseChains:
     """Conversations by the id of their last response."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.types import Namespace
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.recorded import SESSIONS_PER_HOUR, merged
 from prefixroute.workload.readers.row import Row, date_of, shown, time_of
@@ -72,7 +72,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         Assumption("turn_gap", TURN_GAP_S, "s", "between turns of a conversation that have no times", assumed=True)
     )
 
-    def read(file: LogFile, reading: Reading) -> Iterator[TraceRecord]:
+    def read(file: LogFile, reading: LogPass) -> Iterator[TraceRecord]:
         found = _conversations(file, size, options, reading)
         return (record for one in found for record in one) if timed else merged(found, per_hour, options.seed)
 
@@ -87,7 +87,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     )
 
 
-def _conversations(file: LogFile, size: int, options: Options, reading: Reading) -> Iterator[list[TraceRecord]]:
+def _conversations(file: LogFile, size: int, options: Options, reading: LogPass) -> Iterator[list[TraceRecord]]:
     cutter = EvenCutter(size, float(BYTES_PER_TOKEN))
 
     def parse(row: Row) -> list[TraceRecord] | None:

@@ -8,6 +8,7 @@ with earlier ones is cut as it was there, and the rest of its reported tokens is
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -160,14 +161,9 @@ class Ruler:
         Windows of names are searched by halves: those with a cut come first, since earlier texts share a beginning.
         """
         known = self._before.keys()
-        low, high = 0, -(-len(names) // _WINDOW)
-        while low < high:
-            middle = (low + high) // 2
-            if known.isdisjoint(names[middle * _WINDOW : (middle + 1) * _WINDOW]):
-                high = middle
-            else:
-                low = middle + 1
-        at = min(len(names), low * _WINDOW) - 1
+        windows = range(0, len(names), _WINDOW)
+        after = bisect_left(windows, x=True, key=lambda first: known.isdisjoint(names[first : first + _WINDOW]))
+        at = min(len(names), after * _WINDOW) - 1
         while at >= 0 and names[at] not in known:
             at -= 1
         return at

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,6 @@ _FIGURES: dict[str, tuple[Any, float, float]] = {
 _MOST_LAYOUTS = 64
 """Sets of keys of rows that are remembered."""
 _MOST_NAMES, _MOST_DIGITS = 64, 9
-_SETTINGS = {
-    "block_size",
-    "bytes_per_token",
-    "time_unit",
-    "duration_unit",
-    "reorder_s",
-    "cached_apart",
-    "dropped",
-    "fields",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +96,14 @@ class FieldMap:
         Raises:
             FieldMapError: a key or a path is not allowed.
         """
-        unknown = table.keys() - _SETTINGS
-        if unknown:
-            raise FieldMapError(
-                f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_SETTINGS))}"
-            )
+        settings = {one.name for one in dataclass_fields(cls)} - {"paths"}
+        known = settings | {"fields"}
+        if unknown := table.keys() - known:
+            raise FieldMapError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
         fields = table.get("fields", {})
         if not isinstance(fields, Mapping):
             raise FieldMapError(f"{where}: [fields] must be a table of names and paths, got {shown(fields)}")
-        unknown = fields.keys() - DEFAULT_PATHS.keys()
-        if unknown:
+        if unknown := fields.keys() - DEFAULT_PATHS.keys():
             raise FieldMapError(
                 f"{where}: unknown {', '.join(sorted(unknown))} in [fields]; known are {', '.join(DEFAULT_PATHS)}"
             )
@@ -130,16 +119,10 @@ class FieldMap:
                 raise FieldMapError(
                     f"{where}: {name} must be a {'whole number' if kind is int else 'number'}, {least} to {most}, got {shown(value)}"
                 )
-        return cls(
-            paths,
-            table.get("block_size"),
-            table.get("bytes_per_token"),
-            table.get("time_unit"),
-            table.get("duration_unit"),
-            table.get("reorder_s"),
-            table.get("cached_apart"),
-            _names(where, table["dropped"]) if "dropped" in table else None,
-        )
+        given = {name: table[name] for name in settings if name in table}
+        if "dropped" in given:
+            given["dropped"] = _names(where, given["dropped"])
+        return cls(paths, **given)
 
 
 def _names(where: str, value: object) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from prefixroute.volatile import Span
 from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.fields import FieldMap
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.requests import RequestReader, Settled, has_request
 from prefixroute.workload.readers.source import LogFile
@@ -53,7 +53,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         size, rate if by_request else cutter.bytes_per_token, by_request, found.timed, mask, found.chained
     )
 
-    def records(reading: Reading) -> Callable[[LogFile], Iterator[TraceRecord]]:
+    def records(reading: LogPass) -> Callable[[LogFile], Iterator[TraceRecord]]:
         return RequestReader(layout, options, settled, reading).records
 
     figures, notes = _remarks(layout, found, span, settled.bytes_per_token)

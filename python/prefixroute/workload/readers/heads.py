@@ -5,6 +5,7 @@ It may be shorter than a block, and then is not shared.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable
 from typing import Any
@@ -36,12 +37,10 @@ class Heads:
     def result(self) -> int:
         """Return the length of the longest head that at least half of the sessions begin with; one alone has none."""
         prompts = list(self._firsts.values())
-        low, high = 0, max(map(len, prompts), default=0) if len(prompts) > 1 else 0
-        while low < high:  # the share that agrees falls with length
-            length = (low + high + 1) // 2
+        longest = max(map(len, prompts), default=0) if len(prompts) > 1 else 0
+
+        def differs(length: int) -> bool:  # the share that agrees falls with length
             _, most = Counter(prompt[:length] for prompt in prompts if len(prompt) >= length).most_common(1)[0]
-            if 2 * most >= len(prompts):
-                low = length
-            else:
-                high = length - 1
-        return low
+            return 2 * most < len(prompts)
+
+        return bisect_left(range(1, longest + 1), x=True, key=differs)

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from prefixroute.errors import TraceError
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lines import cells_of, read_table
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
-from prefixroute.workload.text import Text
+from prefixroute.workload.text import made_up
 
 NAME = "lengths"
 BLOCK_SIZE = 16
@@ -65,7 +65,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
         raise sample.row.error(f"the header has the columns of no known layout ({HEADERS})")
     size = options.block_size or BLOCK_SIZE
     notes = [UNSHARED]
-    first = next(read_table(sample.file, Reading(skip_bad=2**53)), None)
+    first = next(read_table(sample.file, LogPass(skip_bad=2**53)), None)
     if first is not None and is_zoneless(first.text(layout.time) or ""):
         notes.append(ZONELESS)
     return Opened(
@@ -76,7 +76,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     )
 
 
-def _read(file: LogFile, layout: _Columns, block_size: int, reading: Reading) -> Iterator[TraceRecord]:
+def _read(file: LogFile, layout: _Columns, block_size: int, reading: LogPass) -> Iterator[TraceRecord]:
     def parse(row: Row) -> TraceRecord | None:
         output = _count(row, layout.output, least=0)
         if layout.has_failures and not output:
@@ -84,7 +84,7 @@ def _read(file: LogFile, layout: _Columns, block_size: int, reading: Reading) ->
             return None
         tokens = _count(row, layout.prompt, least=1)
         # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.
-        prompt = Text.of(chain_key(row.line, file.name), tokens, block_size).blocks
+        prompt = made_up(chain_key(row.line, file.name), tokens, block_size)
         session = row.text(layout.session) if layout.session else None
         model = row.text(layout.model) if layout.model else None
         request = Request(_seconds(row, layout.time), prompt, prompt, tokens, output, session=session, model=model)

@@ -15,7 +15,7 @@ from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import ByteStream, LogFile
 
 if TYPE_CHECKING:
-    from prefixroute.workload.readers.reading import Reading
+    from prefixroute.workload.readers.log_pass import LogPass
 
 LINE_BYTES = 64 * 1024 * 1024
 """The longest line that is read, and the longest element of a document, unless the caller says."""
@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 """Bytes of a document that are read at a time."""
 
 
-def read_lines(file: LogFile, reading: Reading) -> Generator[tuple[int, str], None, None]:
+def read_lines(file: LogFile, reading: LogPass) -> Generator[tuple[int, str], None, None]:
     """Yield (line number from 1, text) of each line that is not blank. One line is in memory at a time.
 
     Raises:
@@ -102,7 +102,7 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def read_rows(file: LogFile, reading: Reading) -> Iterator[Row]:
+def read_rows(file: LogFile, reading: LogPass) -> Iterator[Row]:
     """Yield each JSON object of a file as a :class:`Row`: one a line, or the elements of a document that is a list.
 
     Raises:
@@ -121,7 +121,7 @@ def read_rows(file: LogFile, reading: Reading) -> Iterator[Row]:
         yield from _row_of(file, reading, number, line)
 
 
-def _row_of(file: LogFile, reading: Reading, number: int, line: str) -> Iterator[Row]:
+def _row_of(file: LogFile, reading: LogPass, number: int, line: str) -> Iterator[Row]:
     try:
         fields = json_of(line)
     except ValueError as error:
@@ -147,14 +147,14 @@ def begins_document(line: str) -> bool:
     return start.startswith("[") or start == "{"
 
 
-def _elements(file: LogFile, reading: Reading) -> Iterator[Row]:
+def _elements(file: LogFile, reading: LogPass) -> Iterator[Row]:
     """Yield the objects of a document: the elements of its list, one in memory at a time, or the object that it is."""
-    with closing(_Text(file, reading)) as text:
+    with closing(_DocumentText(file, reading)) as text:
         yield from _values(file, reading, text)
         reading.end(file)
 
 
-def _values(file: LogFile, reading: Reading, more: _Text) -> Iterator[Row]:
+def _values(file: LogFile, reading: LogPass, more: _DocumentText) -> Iterator[Row]:
     decoder = json.JSONDecoder()
     listed = more.peek() == "["
     if listed:
@@ -179,10 +179,10 @@ def _values(file: LogFile, reading: Reading, more: _Text) -> Iterator[Row]:
             raise TraceError(f"{file}:{number}: not JSON: the list ends early after this element")
 
 
-class _Text:
+class _DocumentText:
     """The text of a document, read as far as a value needs."""
 
-    def __init__(self, file: LogFile, reading: Reading) -> None:
+    def __init__(self, file: LogFile, reading: LogPass) -> None:
         self._file, self._reading, self._stream = file, reading, ByteStream(file)
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._text, self._at, self._ended = "", 0, False
@@ -260,7 +260,7 @@ def cells_of(file: LogFile, line: int, text: str) -> list[str]:
         raise TraceError(f"{file}:{line}: not CSV: {error}") from error
 
 
-def read_table(file: LogFile, reading: Reading) -> Iterator[Row]:
+def read_table(file: LogFile, reading: LogPass) -> Iterator[Row]:
     """Yield each line of a CSV file after its header as a :class:`Row` of texts.
 
     Raises:

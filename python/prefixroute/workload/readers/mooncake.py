@@ -27,13 +27,13 @@ from prefixroute.limits import MAX_BLOCKS
 from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size_of, full_blocks, hashed, joined_ids
 from prefixroute.workload.readers.lengths import MOST_TOKENS
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import MOST, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
 from prefixroute.workload.streams import chain_key
-from prefixroute.workload.text import Text
+from prefixroute.workload.text import made_up
 
 NAME = "mooncake"
 BLOCK_SIZE: Final = 512
@@ -54,7 +54,7 @@ def recognises(sample: Sample) -> bool:
 
 def open_file(sample: Sample, options: Options) -> Opened:
     """Settle the block size, 512 unless the first rows, or the caller, say otherwise, and what the ids name."""
-    surveyed = Reading(skip_bad=MOST, line_bytes=options.line_bytes)  # the pass that follows says what is wrong
+    surveyed = LogPass(skip_bad=MOST, line_bytes=options.line_bytes)  # the pass that follows says what is wrong
     rows = list(itertools.islice(read_rows(sample.file, surveyed), _FIRST_ROWS))
     with_ids = next((row for row in rows if row.fields.get("hash_ids")), None)
     size = options.block_size or (BLOCK_SIZE if with_ids is None else block_size_of(with_ids, BLOCK_SIZE))
@@ -114,7 +114,7 @@ def read(
     *,
     keep_partial: bool = False,
     chained: bool = False,
-    reading: Reading | None = None,
+    reading: LogPass | None = None,
     sessions: Sessions | None = None,
 ) -> Iterator[TraceRecord]:
     """Yield the requests of a Mooncake trace, streaming.
@@ -130,7 +130,7 @@ def read(
     Raises:
         TraceError: at the first row that is not what the format says.
     """
-    passing = reading or Reading()
+    passing = reading or LogPass()
     held = sessions or Sessions()
 
     def parse(row: Row) -> TraceRecord:
@@ -141,7 +141,7 @@ def read(
         if not row.fields.get("hash_ids"):
             row.integer("input_length", most=MOST_TOKENS)
             passing.remarks[WITHOUT_IDS] += 1
-            prompt = Text.of(chain_key(row.line, file.name), tokens, block_size).blocks
+            prompt = made_up(chain_key(row.line, file.name), tokens, block_size)
         elif row.fields.get("message_mode") == "delta":
             prompt = _joined(row, before, tokens, block_size)
         else:

@@ -32,7 +32,7 @@ from prefixroute.limits import MAX_BLOCK_SIZE
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
@@ -86,7 +86,7 @@ def _settings(header: Row, block_size: int | None) -> tuple[int, int]:
     return size, header.integer("window", least=1)
 
 
-class _Chains:
+class _HeldChains:
     """The chains of the last lines, which later ones refer to."""
 
     def __init__(self, window: int) -> None:
@@ -110,7 +110,7 @@ class _Chains:
         return kept if text is None else np.concatenate([kept, _decoded(row, text)])
 
 
-def _masked(row: Row, chains: _Chains, chain: NDArray[np.uint64], size: int) -> Masked | None:
+def _masked(row: Row, chains: _HeldChains, chain: NDArray[np.uint64], size: int) -> Masked | None:
     """Return a row's blocks without what is volatile, and remember their chain; None where they are the row's own."""
     if row.fields.get("masked") is None:
         chains.add(chain)
@@ -122,13 +122,13 @@ def _masked(row: Row, chains: _Chains, chain: NDArray[np.uint64], size: int) -> 
     return made
 
 
-def _read(file: LogFile, block_size: int, reading: Reading) -> Iterator[TraceRecord]:
+def _read(file: LogFile, block_size: int, reading: LogPass) -> Iterator[TraceRecord]:
     rows = read_rows(file, reading)
     header = next(rows, None)
     if header is None:
         return
     _, window = _settings(header, block_size)
-    chains, masked = _Chains(window), _Chains(window)
+    chains, masked = _HeldChains(window), _HeldChains(window)
     has_masked = header.fields.get("volatile") is not None
     placed = 0
 

@@ -14,7 +14,7 @@ from prefixroute.validation import check_callable, check_float, check_given, che
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.lines import LINE_BYTES
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.row import MOST_TIME, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -105,7 +105,7 @@ class Options:
             raise ConfigError(f"where must be a tuple of pairs of texts, got {shown(self.where)}")
         check_callable("canonical", self.canonical)
 
-    def reading(self, **more: Any) -> Reading:
+    def reading(self, **more: Any) -> LogPass:
         """Begin a pass over files, which bears with as many bad lines and as long ones as these options say.
 
         Args:
@@ -114,7 +114,7 @@ class Options:
         Returns:
             The pass.
         """
-        return Reading(skip_bad=self.skip_bad, line_bytes=self.line_bytes, **more)
+        return LogPass(skip_bad=self.skip_bad, line_bytes=self.line_bytes, **more)
 
 
 def _is_pair(value: Any) -> bool:
@@ -142,7 +142,7 @@ class Opened:
     """
 
     block_size: int
-    records: Callable[[Reading], Callable[[LogFile], Iterator[TraceRecord]]]
+    records: Callable[[LogPass], Callable[[LogFile], Iterator[TraceRecord]]]
     has_sessions: bool
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()

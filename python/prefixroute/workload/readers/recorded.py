@@ -19,7 +19,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import read_rows
-from prefixroute.workload.readers.reading import Reading
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
@@ -71,7 +71,7 @@ def open_file(sample: Sample, options: Options) -> Opened:
     else:
         notes.append("block ids are per session: nothing is shared between sessions, not even system prompts")
 
-    def read(file: LogFile, reading: Reading) -> Iterator[TraceRecord]:
+    def read(file: LogFile, reading: LogPass) -> Iterator[TraceRecord]:
         return merged(_sessions(file, layout, options, reading), per_hour, options.seed)
 
     return Opened(
@@ -100,7 +100,7 @@ def merged(sessions: Iterator[list[TraceRecord]], per_hour: float, seed: int) ->
         yield heapq.heappop(waiting)[2]
 
 
-def _sessions(file: LogFile, layout: _Layout, options: Options, reading: Reading) -> Iterator[list[TraceRecord]]:
+def _sessions(file: LogFile, layout: _Layout, options: Options, reading: LogPass) -> Iterator[list[TraceRecord]]:
     def parse(row: Row) -> list[TraceRecord]:
         name = row.text("session")
         if name is None:

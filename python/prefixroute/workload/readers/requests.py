@@ -16,16 +16,16 @@ from prefixroute.messages import CanonicalForm
 from prefixroute.types import EMPTY_ATTRS, Namespace
 from prefixroute.volatile import Mask, ids_of_text, text_of_ids
 from prefixroute.workload.readers.bundles import unbundled
-from prefixroute.workload.readers.chains import OUTSIDE, Chains
+from prefixroute.workload.readers.chains import OUTSIDE, ResponseChains
 from prefixroute.workload.readers.chunks import joined
 from prefixroute.workload.readers.cutting import Cut, EvenCutter, Ruler, answered
 from prefixroute.workload.readers.fields import FieldMap, Finder, seconds_of, unit_of
 from prefixroute.workload.readers.kinds import other_kind
 from prefixroute.workload.readers.layouts import COUNTED_APART, DEFAULT_PATHS
 from prefixroute.workload.readers.lines import read_rows
+from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.otel import span_row
 from prefixroute.workload.readers.prompts import Parts, Prompt, answer_of, prompt_of
-from prefixroute.workload.readers.reading import Reading
 from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
@@ -94,14 +94,14 @@ class Asked(NamedTuple):
 class RequestReader:
     """Turns the rows of one pass over a log into records."""
 
-    def __init__(self, layout: FieldMap, options: Options, settled: Settled, reading: Reading) -> None:
+    def __init__(self, layout: FieldMap, options: Options, settled: Settled, reading: LogPass) -> None:
         """Begin a pass."""
         self.finder = Finder(layout.paths)
         self._layout, self._settled, self._reading = layout, settled, reading
         self._form = options.canonical if layout.dropped is None else CanonicalForm(frozenset(layout.dropped))
         self._named = [name for name, _ in options.where if name not in _OWN]
         self._namespaces: dict[tuple[str | None, str | None], Namespace | None] = {(None, None): None}
-        self._chains = Chains()
+        self._chains = ResponseChains()
         self._cutter, self._masked = self._new_cutter(), self._new_cutter()
 
     def _new_cutter(self) -> EvenCutter | Ruler:

@@ -67,7 +67,7 @@ class Tally:
     skipped: Skipped | None = None
 
 
-class Reading:
+class LogPass:
     """One pass. Lines are counted as they come; a bad one ends the pass, or is left out and counted.
 
     Args:
