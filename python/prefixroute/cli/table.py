@@ -48,7 +48,7 @@ def show(table: Table, console: Console) -> None:
     elif table.rows:
         shown, left_out = _fitting(table, console)
         console.print(shown)
-    told = [f"The terminal is too narrow for {', '.join(left_out)}."] if left_out else []
+    told = [f"The terminal is too narrow for {'; '.join(left_out)}."] if left_out else []
     for line in (*table.lines, *told):
         say(f"  {line}", console)
     if table.lines:

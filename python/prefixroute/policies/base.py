@@ -87,7 +87,7 @@ class Policy:
         Raises:
             NotImplementedError: the policy has no rule of its own.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"policy {self.name!r} does not override decide()")
 
 
 def check_parameters(policy: Policy) -> None:
@@ -167,7 +167,7 @@ class Compiled(Policy):
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
-        raise NotImplementedError
+        raise NotImplementedError(f"policy {self.name!r} does not override decide()")
 
     def decide(self, view: View) -> Pick:
         """Return the kernel's pick, or that of the policy that it leaves the decision to."""
@@ -190,7 +190,7 @@ class Scored(Policy):
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
-        raise NotImplementedError
+        raise NotImplementedError(f"policy {self.name!r} does not override decide()")
 
     def decide(self, view: View) -> Scores:
         """Return the scores of the kernel."""
