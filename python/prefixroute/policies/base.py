@@ -167,7 +167,7 @@ class Compiled(Policy):
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
-        raise NotImplementedError(f"policy {self.name!r} does not override decide()")
+        raise NotImplementedError(f"policy {self.name!r} does not override kernel()")
 
     def decide(self, view: View) -> Pick:
         """Return the kernel's pick, or that of the policy that it leaves the decision to."""
@@ -190,7 +190,7 @@ class Scored(Policy):
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
-        raise NotImplementedError(f"policy {self.name!r} does not override decide()")
+        raise NotImplementedError(f"policy {self.name!r} does not override kernel()")
 
     def decide(self, view: View) -> Scores:
         """Return the scores of the kernel."""
