@@ -278,10 +278,55 @@ def test_a_window_of_any_block_size_bounds_what_is_usable(
 
 def test_a_window_has_null_blocks_before_what_it_holds(index: PrefixIndex) -> None:
     """Its names are the last blocks of the tokens: engines store what the window still needs."""
-    index.apply("a", packed(stored(range(1, 9), IDS, **FULL), stored([107, 108], IDS, **SLIDING)))
+    index.apply("a", packed(stored(range(1, 9), IDS, **FULL), stored([7, 8], IDS, **SLIDING)))
     assert [match(index, IDS[:end]) for end in (32, 28, 24)] == [32, 0, 0]
-    index.apply("a", packed(stored([109], [1, 2, 3, 4], parent=108, **SLIDING), stored([9], [1, 2, 3, 4], parent=8)))
+    index.apply("a", packed(stored([9], [1, 2, 3, 4], parent=8, **SLIDING), stored([9], [1, 2, 3, 4], parent=8)))
     assert match(index, [*IDS, 1, 2, 3, 4]) == 36
+
+
+FIRST_KEYS = [(["s"], Namespace(salt="s")), ([["img", 1]], Namespace(extra=((1, "img"),)))]
+
+
+@pytest.mark.parametrize(("key", "space"), FIRST_KEYS, ids=["salt", "media"])
+@pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
+def test_a_window_leaves_out_the_keys_of_its_null_blocks(
+    index: PrefixIndex, *, key: list[Any], space: Namespace, first: bool
+) -> None:
+    ids = IDS[:16]
+    plain = [stored([13, 14], ids, extra_keys=[None, None], **SLIDING), stored([11, 12, 13, 14], ids, **FULL)]
+    keys = [key, None, None, None]
+    keyed = [
+        stored([3, 4], ids, extra_keys=[None, None], **SLIDING),
+        stored([1, 2, 3, 4], ids, extra_keys=keys, **FULL),
+    ]
+    index.apply("a", packed(*(keyed if first else reversed(keyed))))
+    assert (match(index, ids, namespace=space), match(index, ids)) == (16, 0)
+    index.apply("a", packed(*(plain if first else reversed(plain)), removed(14, 13, group_idx=1)))
+    assert (match(index, ids, namespace=space), match(index, ids)) == (16, 0)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
+def test_a_masked_window_has_holes_anywhere(index: PrefixIndex, *, first: bool) -> None:
+    one = {**SLIDING, "kv_cache_spec_sliding_window": 5}
+    events = [stored([4, 6], IDS[:24], **one), stored(range(1, 7), IDS[:24], **FULL)]
+    index.apply("a", packed(*(events if first else reversed(events))))
+    assert [match(index, IDS[:end]) for end in (12, 16, 20, 24)] == [0, 16, 16, 24]
+
+
+def test_a_masked_window_of_smaller_blocks_may_have_a_hole_between_any_two() -> None:
+    index = PrefixIndex(block_size=8)
+    index.add_replica("a")
+    two = {**SLIDING, "kv_cache_spec_sliding_window": 9}
+    index.apply("a", packed(stored(range(1, 7), IDS[:24], **FULL), stored([2, 4], IDS[:16], **two)))
+    assert match(index, IDS[:16]) == 0
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
+def test_a_window_finds_blocks_that_waited_for_their_parent(index: PrefixIndex, *, first: bool) -> None:
+    events = [stored([3, 4], IDS[:16], **SLIDING), stored([2, 3, 4], IDS[4:16], parent=1, **FULL)]
+    index.apply("a", packed(*(events if first else reversed(events))))
+    index.apply("a", packed(stored([1], IDS[:4], **FULL)))
+    assert match(index, IDS[:16]) == 16
 
 
 def test_a_partial_block_of_a_window_changes_nothing_of_the_whole_ones(index: PrefixIndex) -> None:

@@ -209,6 +209,9 @@ impl Truth {
         };
         let done = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
         self.place_in_windows(held, slot, event.names);
+        if done.adopted > 0 {
+            self.place_adopted(held, slot);
+        }
         done
     }
 

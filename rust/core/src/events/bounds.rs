@@ -43,22 +43,18 @@ impl Truth {
         Stored { unindexed: event.names.len(), ..Stored::default() }
     }
 
-    /// What an event of a sliding-window group says of its blocks, which are the last ones of its tokens.
+    /// What an event of a sliding-window group says of its blocks.
     fn window_blocks(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Vec<WindowBlock> {
         let (names, size) = (event.names, event.block_size);
-        // Names without tokens follow on nothing; tokens without names lie between the parent and the first.
-        let (listed, skipped) = (!event.tokens.is_empty(), event.tokens.len() != names.len() * size);
-        let chain =
-            if listed && (event.keys.is_empty() || !skipped) { self.window_chain(held, slot, event) } else { None };
-        let end = |at: usize| event.tokens.len().checked_sub((names.len() - 1 - at) * size).filter(|_| listed);
+        // Names without tokens follow on nothing. Of blocks without a name, the event says neither which ones they are nor
+        // their extra keys: names alone are left.
+        let listed = !event.tokens.is_empty() && event.tokens.len() == names.len() * size;
+        let chain = if listed { self.window_chain(held, slot, event) } else { None };
         let by_tokens = |at: usize| {
-            let end = end(at).filter(|end| end % self.block_size == 0 && *end > 0)?;
-            chain.as_ref()?.get(end / self.block_size - 1).copied()
+            let end = (at + 1) * size;
+            chain.as_ref()?.get((end / self.block_size).checked_sub(1).filter(|_| end % self.block_size == 0)?).copied()
         };
-        let before = |at: usize| match at.checked_sub(1) {
-            Some(before) => Some(names[before]),
-            None => event.parent.filter(|_| !skipped),
-        };
+        let before = |at: usize| at.checked_sub(1).map_or(event.parent, |before| Some(names[before]));
         let block = |(at, &name): (usize, &EngineHash)| WindowBlock {
             block: self.block_of(held, slot, name).or_else(|| by_tokens(at)),
             before: before(at).filter(|_| listed),
@@ -95,6 +91,13 @@ impl Truth {
             None => name,
         };
         held.place_of(slot, name).map(|place| held.trie.chunks.block(place))
+    }
+
+    /// The indexed group has named blocks that waited for their parent: windows find the place of those that they wait for.
+    pub(super) fn place_adopted(&mut self, held: &Holdings, slot: Slot) {
+        let waiting = self.feed(slot).into_iter().flat_map(|feed| &feed.windows).flat_map(Window::waiting);
+        let names: Vec<EngineHash> = waiting.collect();
+        self.place_in_windows(held, slot, &names);
     }
 
     /// The indexed group has named these blocks: windows that wait for them find their place.

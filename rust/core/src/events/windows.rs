@@ -95,6 +95,12 @@ impl Window {
         self.unplaced > 0
     }
 
+    /// Names that wait for the indexed group.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = EngineHash> {
+        let held = if self.unplaced > 0 { Some(&self.held) } else { None };
+        held.into_iter().flatten().filter(|(_, held)| held.block.is_none()).map(|(&name, _)| name)
+    }
+
     /// One copy less; false if there is none at that residence.
     pub(crate) fn remove(&mut self, name: EngineHash, residence: Residence) -> bool {
         let Some(held) = self.held.get_mut(&name) else { return false };
