@@ -368,6 +368,47 @@ def test_reports_of_reuse_are_no_copies_in_blocks_of_any_size(size: int) -> None
     assert index.apply("a", packed(removed(*names))).unknown == len(names)
 
 
+APART = [
+    ([stored([9], [7] * 4, medium="EXTERNAL"), stored([1], IDS[:4])], {}),
+    ([stored([1], IDS[:4], ownership="o")], {"ownership": "o"}),
+]
+
+
+@pytest.mark.parametrize(("first", "ours"), APART, ids=["another-apart", "owner"])
+def test_a_report_may_name_blocks_that_are_new(first: list[dict[str, Any]], ours: dict[str, str]) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    done = index.apply("a", packed(*first, stored([1, 2], IDS[:8], **ours), stored([1, 2, 3], IDS[:12], **ours)))
+    assert (done.copies, done.reused, index.stats().reused, match(index)) == (0, 3, 3, 12)
+    done = index.apply("a", packed(removed(3, 2, 1, **ours)))
+    assert (done.removed, match(index)) == (3, 0)
+
+
+@pytest.mark.parametrize(("reuse_reports", "held"), [(False, 8), (True, 4)])
+def test_reports_of_a_block_that_waits_are_no_copies(*, reuse_reports: bool, held: int) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=reuse_reports)
+    second = stored([2], IDS[4:8], parent=1)
+    index.apply("a", packed(second, second, removed(2), stored([1], IDS[:4])))
+    assert match(index) == held
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("medium", ["CPU", "tape"])
+@pytest.mark.parametrize("adopted", [False, True], ids=["still-waits", "adopted"])
+def test_a_block_that_waits_is_on_another_tier_too(
+    index: PrefixIndex, *, size: int, medium: str, adopted: bool
+) -> None:
+    parent = stored([1], IDS[:size], size)
+    there = [stored([2], IDS[size : 2 * size], size, parent=1), stored([2], [], 0, medium=medium)]
+    done = index.apply("a", packed(*there, *([parent] if adopted else []), removed(2)))
+    assert (done.placeless, done.unknown) == (0, 0)
+    index.apply("a", packed(*([] if adopted else [parent])))
+    assert media(index) == ([size, size, 0] if medium == "CPU" else [size, 0, size])
+    index.apply("a", packed(removed(2, medium=medium)))
+    assert match(index) == size
+
+
 def test_masked_and_state_groups_are_counted(index: PrefixIndex) -> None:
     mamba = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
     done = index.apply(

@@ -1,5 +1,7 @@
 //! What the calls of an index give back.
 
+use std::ops::Range;
+
 use crate::hash::{chained, mix};
 use crate::ids::{BlockHash, EngineHash, Medium};
 
@@ -31,6 +33,21 @@ pub struct StoredEvent<'a> {
     pub seed: u64,
     /// Where the copy lies.
     pub medium: Medium,
+}
+
+impl StoredEvent<'_> {
+    /// The same of some of its blocks.
+    pub(crate) fn part(&self, blocks: Range<usize>) -> Self {
+        StoredEvent {
+            engine: &self.engine[blocks.clone()],
+            parent: blocks.start.checked_sub(1).map_or(self.parent, |before| Some(self.engine[before])),
+            contents: match self.contents {
+                Contents::Blocks(contents) => Contents::Blocks(&contents[blocks]),
+                Contents::Prefixes(prefixes) => Contents::Prefixes(&prefixes[blocks]),
+            },
+            ..*self
+        }
+    }
 }
 
 /// What is in the blocks of a store event.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::groups::{Group, Role};
+use super::orphans::Orphan;
 use super::pages::{Seam, block_name};
 use super::residence::Residence;
 use super::truth::{Adding, Truth, add_copy};
@@ -225,20 +226,41 @@ impl Truth {
         room: bool,
     ) -> Stored {
         self.set_fed(slot, true);
-        let (names, medium) = (event.engine, event.medium);
+        let residence = Residence { medium: event.medium, tag };
         let reuse_reports = self.sender(slot).reuse_reports;
-        let mut adding = Adding { slot, medium, counting: !reuse_reports };
         if tag == 0 && self.feed(slot).is_none_or(|feed| feed.tagged.is_empty()) {
+            let adding = Adding { slot, medium: event.medium, counting: !reuse_reports };
             return self.stored(held, event, adding, room);
         }
-        let residence = Residence { medium, tag };
-        if reuse_reports && names.iter().all(|&name| self.is_resident(held, slot, name, residence)) {
-            return Stored { reused: names.len(), ..Stored::default() };
+        let (mut done, mut reported, mut at) = (Stored::default(), 0, 0);
+        while at < event.engine.len() {
+            let is_report = |name: &&EngineHash| reuse_reports && self.is_resident(held, slot, **name, residence);
+            let reports = event.engine[at..].iter().take_while(is_report).count();
+            let from = at + reports;
+            let to = from + event.engine[from..].iter().take_while(|name| !is_report(name)).count();
+            reported += reports;
+            if from < to {
+                done += self.store_apart(held, slot, &event.part(from..to), residence, room);
+            }
+            at = to;
         }
-        adding.counting = true;
-        let done = self.stored(held, event, adding, room);
+        held.counters.reused += reported as u64;
+        done.reused += reported;
+        done
+    }
+
+    /// A further copy of each of these blocks at a residence.
+    fn store_apart(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoredEvent<'_>,
+        residence: Residence,
+        room: bool,
+    ) -> Stored {
+        let done = self.stored(held, event, Adding { slot, medium: residence.medium, counting: true }, room);
         let feed = self.feed_mut(slot);
-        for &name in names {
+        for &name in event.engine {
             feed.tagged.add(name, residence);
         }
         done
@@ -261,11 +283,31 @@ impl Truth {
                     self.copy_block(held, slot, part, event.residence, &mut done);
                 }
             } else {
-                done.placeless += 1;
+                let parts = self.parts_of(slot, name, None).into_iter();
+                let waiting = parts.filter(|&part| self.place_waiting(held, slot, part, event.residence, &mut done));
+                done.placeless += usize::from(waiting.count() == 0);
             }
         }
         held.counters.reused += done.reused as u64;
         done
+    }
+
+    /// One more copy of a block that waits for its parent; false if it does not.
+    fn place_waiting(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        name: EngineHash,
+        residence: Residence,
+        done: &mut Stored,
+    ) -> bool {
+        let Some(&orphan) = self.orphans.find(slot, name) else { return false };
+        let waiting = done.orphaned;
+        self.wait_for_parent(held, Orphan { medium: residence.medium, ..orphan }, done);
+        if done.orphaned > waiting {
+            self.feed_mut(slot).tagged.add(name, residence);
+        }
+        true
     }
 
     /// One more copy of a page that is known, and of the blocks that it completes.

@@ -61,10 +61,24 @@ impl Orphans {
         ours.into_iter().filter_map(|number| self.take(number)).collect()
     }
 
+    /// Numbers of the copies of a block that wait, oldest first.
+    fn copies(&self, slot: Slot, name: EngineHash) -> impl Iterator<Item = u64> {
+        self.by_name.range((slot, name, 0)..=(slot, name, u64::MAX)).map(|&(_, _, number)| number)
+    }
+
+    /// The oldest waiting copy of a block.
+    pub(crate) fn find(&self, slot: Slot, name: EngineHash) -> Option<&Orphan> {
+        self.copies(slot, name).next().map(|number| &self.waiting[&number])
+    }
+
+    /// Whether a copy of a block waits that lies on that medium.
+    pub(crate) fn waits(&self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
+        self.copies(slot, name).any(|number| self.waiting[&number].medium == medium)
+    }
+
     /// Takes the oldest waiting copy of a block away; false if none waits.
     pub(crate) fn remove(&mut self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
-        let mut copies = self.by_name.range((slot, name, 0)..=(slot, name, u64::MAX));
-        let number = copies.find(|(_, _, number)| self.waiting[number].medium == medium).map(|&(_, _, number)| number);
+        let number = self.copies(slot, name).find(|number| self.waiting[number].medium == medium);
         number.and_then(|number| self.take(number)).is_some()
     }
 

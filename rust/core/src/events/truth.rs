@@ -243,15 +243,22 @@ impl Truth {
         slot: Slot,
         done: &mut Stored,
     ) {
-        let waiting = blocks.len();
-        for (&name, content) in event.engine.iter().zip(event.contents.iter()).skip(blocks.start).take(waiting) {
-            let orphan = Orphan { slot, parent, name, content, medium: event.medium };
-            let full = self.orphans.push(orphan, self.orphan_blocks);
-            held.counters.orphans_dropped += u64::from(full);
+        for (&name, content) in event.engine.iter().zip(event.contents.iter()).skip(blocks.start).take(blocks.len()) {
+            self.wait_for_parent(held, Orphan { slot, parent, name, content, medium: event.medium }, done);
             parent = name;
         }
-        done.orphaned += waiting;
-        held.counters.orphaned += waiting as u64;
+    }
+
+    /// Puts a block in the orphan buffer, unless that is a report of one that is there.
+    pub(super) fn wait_for_parent(&mut self, held: &mut Holdings, orphan: Orphan, done: &mut Stored) {
+        if self.sender(orphan.slot).reuse_reports && self.orphans.waits(orphan.slot, orphan.name, orphan.medium) {
+            done.reused += 1;
+            return;
+        }
+        let full = self.orphans.push(orphan, self.orphan_blocks);
+        held.counters.orphans_dropped += u64::from(full);
+        done.orphaned += 1;
+        held.counters.orphaned += 1;
     }
 
     /// Adds a copy of each block of a chain below `parent`.

@@ -158,6 +158,12 @@ impl Orphans {
         taken.into()
     }
 
+    /// Whether a copy of the same block on the same medium waits.
+    pub fn waits(&self, orphan: &Orphan) -> bool {
+        let key = |orphan: &Orphan| (orphan.slot, orphan.name, orphan.medium);
+        self.waiting.iter().any(|waiting| key(waiting) == key(orphan))
+    }
+
     /// Takes the oldest waiting copy of a block away; false if none waits.
     pub fn remove(&mut self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
         let same = |orphan: &Orphan| orphan.slot == slot && orphan.name == name && orphan.medium == medium;

@@ -352,6 +352,10 @@ impl Twin {
     fn wait(&mut self, slot: Slot, event: &StoredEvent<'_>, at: usize, parent: EngineHash, done: &mut Stored) {
         let Some(content) = event.contents.iter().nth(at) else { return };
         let orphan = Orphan { slot, parent, name: event.engine[at], content, medium: event.medium };
+        if self.replicas[slot.index()].reuse_reports && self.orphans.waits(&orphan) {
+            done.reused += 1;
+            return;
+        }
         self.counters.orphans_dropped += u64::from(self.orphans.push(orphan, self.config.orphan_blocks));
         self.counters.orphaned += 1;
         done.orphaned += 1;
