@@ -12,6 +12,11 @@ const SIZES: [(usize, usize); 7] = [(4, 4), (1, 4), (2, 4), (8, 4), (12, 4), (3,
 const LONGEST: u16 = 96;
 const MEDIA: [&str; 6] = ["GPU", "cpu", "STORAGE", "EXTERNAL", "tape", "DISK"];
 
+/// The medium that the word of an event means: two of them mean one.
+fn meant(medium: usize) -> usize {
+    if MEDIA[medium] == "DISK" { 2 } else { medium }
+}
+
 /// `MessagePack` being written.
 #[derive(Clone, Debug, Default)]
 pub struct Packed(pub Vec<u8>);
@@ -188,6 +193,8 @@ struct Feed {
     slot: Slot,
     size: usize,
     block_size: usize,
+    /// It tells of blocks that it has already, and holds one copy at most on each medium.
+    reuse_reports: bool,
     held: HashMap<EngineHash, Held>,
 }
 
@@ -216,8 +223,10 @@ pub fn run(bytes: &[u8]) -> Result<(), String> {
     let (size, block_size) = SIZES[usize::from(choices.below(SIZES.len() as u16))];
     let index = Index::with_table_key(Config { block_size, ..Config::default() }, 0x5DEE_CE66_D1CE_4E5B);
     let index = index.map_err(|error| error.to_string())?;
-    let slot = index.add_replica("a", None).map_err(|error| error.to_string())?;
-    let mut feed = Feed { index, slot, size, block_size, held: HashMap::new() };
+    // Where an engine's blocks are several of the index, two of them can share the first.
+    let reuse_reports = choices.below(2) == 1 && size <= block_size;
+    let slot = index.add_replica_with("a", None, reuse_reports).map_err(|error| error.to_string())?;
+    let mut feed = Feed { index, slot, size, block_size, reuse_reports, held: HashMap::new() };
     while !choices.is_empty() {
         let what = feed.step(&mut choices)?;
         feed.compare(&mut choices.clone()).map_err(|why| format!("{what}, blocks of {size}: {why}"))?;
@@ -268,7 +277,8 @@ impl Feed {
         is_array: bool,
     ) -> Result<String, String> {
         let known = names.iter().take_while(|&name| self.held.contains_key(name)).count();
-        let from = usize::from(choices.below(64)).min(known);
+        // Reports begin with the prompt.
+        let from = if self.reuse_reports { 0 } else { usize::from(choices.below(64)).min(known) };
         if from == names.len() {
             return Ok("nothing to store".into());
         }
@@ -285,7 +295,8 @@ impl Feed {
         };
         for at in from..to {
             let held = self.held.entry(names[at]).or_default();
-            held.copies[medium] += 1;
+            let copies = &mut held.copies[meant(medium)];
+            *copies = if self.reuse_reports { 1 } else { *copies + 1 };
             held.parent = at.checked_sub(1).map(|before| names[before]);
             held.path = tokens[..(at + 1) * self.size].to_vec();
         }
@@ -297,7 +308,7 @@ impl Feed {
     fn remove(&mut self, names: &[EngineHash], medium: usize, form: u16, is_array: bool) -> Result<String, String> {
         let holes = self.size % self.block_size == 0;
         let is_parent = |name: &EngineHash| self.held.values().any(|held| held.parent == Some(*name));
-        let here = |name: &&EngineHash| self.held.get(name).is_some_and(|held| held.copies[medium] > 0);
+        let here = |name: &&EngineHash| self.held.get(name).is_some_and(|held| held.copies[meant(medium)] > 0);
         let name = if holes {
             names.iter().find(here)
         } else {
@@ -305,7 +316,7 @@ impl Feed {
         };
         let Some(&name) = name else { return Ok("nothing to remove".into()) };
         if let Some(held) = self.held.get_mut(&name) {
-            held.copies[medium] -= 1;
+            held.copies[meant(medium)] -= 1;
             if held.copies == [0; MEDIA.len()] {
                 self.held.remove(&name);
             }
