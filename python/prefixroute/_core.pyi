@@ -217,7 +217,7 @@ class PrefixIndex:
         capacity_tokens: believed tokens per replica, unless it has a capacity of its own; None: unlimited. What events
             say does not count.
         max_bytes: bytes that the index may reserve; the oldest belief of all replicas makes room. None: unlimited. An
-            index that holds nothing takes about a kibibyte, and 0.2 KiB for each replica: less is refused.
+            index that holds nothing takes about 7 KiB, and 0.4 KiB for each replica: less is refused.
         ttl_s: seconds after its last touch that belief ends; None: never.
         provisional_s: the same at a replica that sends events, unless they confirm it; None: as elsewhere.
         hash_key: key of the content hashes, 0 to 2**64 - 1. None: random, so that nobody can compute a prompt whose

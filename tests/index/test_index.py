@@ -271,7 +271,8 @@ def test_the_examples_in_docstrings_hold() -> None:
 
 
 def test_a_byte_budget_holds_for_all_replicas_together_and_the_oldest_go_first() -> None:
-    budget, index = 20_000, PrefixIndex(max_bytes=20_000)
+    budget = 26_000
+    index = PrefixIndex(max_bytes=budget)
     prompts = [np.arange(800, dtype=np.uint32) + 1000 * number for number in range(100)]
     for number, prompt in enumerate(prompts):
         name = f"r{number // 10}"

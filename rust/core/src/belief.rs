@@ -95,11 +95,22 @@ impl Belief {
         let all = runs == self.path.len();
         if let (Some(inside), Some(last)) = (inside, self.path.last_mut().filter(|_| all)) {
             let beyond = held.trie.run(*last).len - inside;
-            *last = held.split(*last, inside);
+            match held.try_split(*last, inside) {
+                Some(cut) => *last = cut,
+                None => self.path.truncate(runs - 1),
+            }
             return blocks - beyond as usize;
         }
         self.path.truncate(runs);
         blocks
+    }
+
+    /// Goes down along these blocks; the last run is cut where they end, if the bound leaves room for it.
+    fn descend_where_room(&mut self, held: &mut Holdings, hashes: &[BlockHash]) {
+        let (_, inside) = held.trie.descend(RunId::ROOT, hashes, &mut self.path);
+        if let (Some(inside), Some(last)) = (inside, self.path.last_mut()) {
+            *last = held.try_split(*last, inside).unwrap_or(*last);
+        }
     }
 
     /// Touches the leading blocks held; how many blocks lead.
@@ -127,7 +138,7 @@ impl Belief {
 
     /// Takes a pin from each of these blocks and evicts what is over capacity.
     pub(crate) fn unpin(&mut self, held: &mut Holdings, slot: Slot, hashes: &[BlockHash]) {
-        held.descend(RunId::ROOT, hashes, &mut self.path);
+        self.descend_where_room(held, hashes);
         for &run in &self.path {
             if !held.is_held(run, slot) {
                 continue;
@@ -151,7 +162,7 @@ impl Belief {
         keep: usize,
         stamp: u64,
     ) -> usize {
-        held.descend(RunId::ROOT, hashes, &mut self.path);
+        self.descend_where_room(held, hashes);
         let mut gone = 0;
         for &run in self.path.iter().rev() {
             let found = held.trie.run(run);
@@ -164,7 +175,7 @@ impl Belief {
                 continue;
             }
             if depth < keep {
-                held.split(run, (keep - depth) as u32);
+                held.try_split(run, (keep - depth) as u32);
             }
             gone += held.trie.run(run).len as usize;
             held.remove(run, slot);
@@ -223,8 +234,8 @@ impl Belief {
         self.path = Vec::new();
     }
 
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        self.path.capacity() * size_of::<RunId>()
+    pub(crate) fn bytes(&self) -> usize {
+        self.path.capacity() * size_of::<RunId>() + self.capacities.capacity() * size_of::<Option<u64>>()
     }
 }
 

@@ -1,66 +1,65 @@
-//! `max_bytes`: the bound of what the index reserves, kept by giving up the globally oldest belief.
+//! `max_bytes`: the bound of what the index reserves, growth of its arrays included.
+//!
+//! Room is made before anything grows, by giving up the globally oldest belief: what is evicted leaves free places, which
+//! are used again, while an array that has grown never shrinks. What still finds no room is not stored.
 
 use crate::belief::evict_oldest;
+use crate::growth::Growth;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, Slot};
-use crate::trie::Walk;
 
-/// Runs that one insert makes at most: two splits and a new leaf, and as many records and chunks.
-const NEW_RUNS: usize = 3;
-
-/// The bound. `apart` is, in each call, what is reserved outside of the holdings.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    pub(crate) max_bytes: Option<u64>,
+/// Evicts the globally oldest belief until the bound leaves room for what an operation adds; false if it never does.
+pub(crate) fn admit(held: &mut Holdings, mut growth: impl FnMut(&Holdings) -> Growth) -> bool {
+    if held.limit.is_none() {
+        return true;
+    }
+    loop {
+        let growth = growth(held);
+        if held.fits(&growth) {
+            return true;
+        }
+        if !held.rebuild_table_for(&growth) && !evict_globally_oldest(held) {
+            return false;
+        }
+    }
 }
 
-impl Budget {
-    /// Whether events alone have filled the index beyond the bound: belief has been given up by then.
-    pub(crate) fn is_exceeded(self, held: &Holdings, apart: usize) -> bool {
-        self.max_bytes.is_some_and(|most| (held.reserved_bytes() + apart) as u64 > most)
-    }
+/// The same for bytes outside of the holdings, which are set apart from the bound.
+pub(crate) fn admit_apart(held: &mut Holdings, bytes: impl FnOnce() -> usize) -> bool {
+    let Some(limit) = held.limit else { return true };
+    let bytes = bytes();
+    let admitted = bytes == 0 || admit(held, |_| Growth::of_bytes(bytes));
+    held.limit = Some(if admitted { limit.saturating_sub(bytes) } else { limit });
+    admitted
+}
 
-    /// Evicts the globally oldest belief until these blocks fit within the bound. Looks before anything grows: what is evicted
-    /// leaves free places, which are used again, while an array that has grown never shrinks.
-    pub(crate) fn make_room(self, held: &mut Holdings, apart: usize, hashes: &[BlockHash]) {
-        let Some(most) = self.max_bytes else { return };
-        let mut walk = Walk::new(&held.trie);
-        walk.feed(hashes, |_, _| ());
-        let fresh = (hashes.len() - walk.matched()) * size_of::<BlockHash>();
-        loop {
-            let (runs, chunks) = (&held.trie.runs, &held.trie.chunks);
-            let arrays = runs.growth(NEW_RUNS) + chunks.growth(NEW_RUNS) + held.holders.growth(NEW_RUNS);
-            let need = held.reserved_bytes() + apart + arrays + fresh;
-            if need as u64 > most {
-                if !evict_globally_oldest(held) {
-                    return;
-                }
-            } else if (need + runs.table_growth(NEW_RUNS)) as u64 > most {
-                // Not one by one: each rebuilding of the table costs as much as its entries.
-                let enough = runs.table_room() / 8 * 7;
-                while held.trie.runs.table_entries() > enough && evict_globally_oldest(held) {}
-                held.trie.runs.rebuild_table();
-                return;
-            } else {
-                return;
-            }
+/// Makes room for a prompt; how many of its blocks there is room for.
+pub(crate) fn make_room(held: &mut Holdings, slot: Slot, hashes: &[BlockHash]) -> usize {
+    let growth = |held: &Holdings, blocks: usize| held.chain_growth(slot, None, &hashes[..blocks], None);
+    if admit(held, |held| growth(held, hashes.len())) {
+        return hashes.len();
+    }
+    let (mut fits, mut over) = (0, hashes.len());
+    while over - fits > 1 {
+        let middle = fits.midpoint(over);
+        if held.fits(&growth(held, middle)) {
+            fits = middle;
+        } else {
+            over = middle;
         }
     }
+    fits
+}
 
-    /// Evicts belief, oldest first over all replicas, until what is reserved is within the bound or no belief is left. Of
-    /// the touch that caused it, `stamp`, the head stays as far as it fits; gives the blocks of it that had to go.
-    pub(crate) fn enforce(self, held: &mut Holdings, apart: usize, stamp: u64) -> usize {
-        let mut current = 0;
-        while self.is_exceeded(held, apart) {
-            let Some((slot, touched, len)) = globally_oldest(held) else { break };
-            let blocks = if touched == stamp { len / 2 + 1 } else { len };
-            let gone = evict_oldest(held, slot, blocks).map_or(0, |(_, gone)| gone);
-            held.counters.evicted_bytes += gone as u64;
-            current += if touched == stamp { gone } else { 0 };
-            held.release_if_empty();
+/// Evicts belief, oldest first over all replicas, until what is reserved is within the bound; false if it never is.
+pub(crate) fn enforce(held: &mut Holdings) -> bool {
+    while !held.fits(&Growth::default()) {
+        if !evict_globally_oldest(held) {
+            return false;
         }
-        current
+        held.release_if_empty();
     }
+    true
 }
 
 /// Evicts the run touched longest ago, whoever holds it; false if nothing can go.

@@ -4,10 +4,11 @@
 //! change that, [`Budget`] the bound of all of it. The engine calls them in order and answers lookups.
 
 use crate::belief::Belief;
-use crate::budget::Budget;
+use crate::budget;
 use crate::config::Config;
 use crate::error::{Error, MAX_RUNS, Result};
 use crate::events::{Feed, Residence, StoreEvent, Truth};
+use crate::growth::Growth;
 use crate::hash::TokenChain;
 use crate::holders::Hold;
 use crate::holdings::Holdings;
@@ -18,6 +19,11 @@ use crate::trie::{RunId, Walk};
 /// Blocks hashed ahead of a walk: what the processor overlaps well, and little lost when the prompt leaves the trie.
 const HASH_AHEAD: usize = 32;
 
+/// The part of the bound that is kept for replicas to come, so that what has filled an index does not keep them out.
+const SPARE_PART: u64 = 64;
+/// Bytes of that at most: a few replicas'.
+const SPARE_BYTES: u64 = 4_096;
+
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -25,31 +31,79 @@ pub(crate) struct Engine {
     pub(crate) held: Holdings,
     pub(crate) belief: Belief,
     pub(crate) truth: Truth,
-    budget: Budget,
 }
 
 impl Engine {
     /// An empty engine; `key` only places entries in tables.
     pub(crate) fn new(config: Config, key: u64) -> Self {
-        Engine {
-            config,
-            held: Holdings::new(key),
-            belief: Belief::new(),
-            truth: Truth::new(&config),
-            budget: Budget { max_bytes: config.max_bytes },
-        }
+        Engine { config, held: Holdings::new(key), belief: Belief::new(), truth: Truth::new(&config) }
     }
 
-    /// Typed error unless the bound leaves room for an index of so many slots, even if it holds nothing.
-    pub(crate) fn check_room(&self, slots: usize) -> Result<()> {
-        let Some(given) = self.budget.max_bytes else { return Ok(()) };
-        // Measured, so that no second account of what the parts reserve can disagree with them.
+    /// Typed error unless the bound leaves room for an index of so many slots, and so many bytes around it, even if it holds
+    /// nothing.
+    pub(crate) fn check_room(&self, slots: usize, around: usize) -> Result<()> {
+        let Some(given) = self.config.max_bytes else { return Ok(()) };
+        let least = self.empty_bytes(slots) + (around + self.truth.kept_bytes()) as u64;
+        if given < least { Err(Error::Budget { given, least, replicas: slots }) } else { Ok(()) }
+    }
+
+    /// Bytes reserved by an engine of so many slots that holds nothing. Measured, so that no second account of what the parts
+    /// reserve can disagree with them.
+    fn empty_bytes(&self, slots: usize) -> u64 {
         let mut empty = Engine::new(Config { max_bytes: None, ..self.config }, 0);
         if let Some(last) = slots.checked_sub(1) {
             empty.open(Slot(last as u16), None, false);
         }
-        let least = empty.reserved_bytes();
-        if given < least { Err(Error::Budget { given, least, replicas: slots }) } else { Ok(()) }
+        empty.reserved_bytes(0)
+    }
+
+    /// Makes room for so many slots in place of `before`; typed error if giving up all belief does not.
+    pub(crate) fn admit_slots(&mut self, before: usize, slots: usize, around: usize) -> Result<()> {
+        let Some(given) = self.config.max_bytes else { return Ok(()) };
+        let wider = self.held.trie.runs.widen_growth(slots) as u64;
+        let growth = self.empty_bytes(slots).saturating_sub(self.empty_bytes(before)) + wider;
+        self.set_limit(around);
+        if budget::admit(&mut self.held, |_| Growth::of_bytes(growth as usize)) {
+            return Ok(());
+        }
+        Err(Error::Budget { given, least: self.reserved_bytes(around) + growth, replicas: slots })
+    }
+
+    /// Begins an operation, which is to keep to the bound; [`Engine::end`] ends it. `around`: bytes reserved around the engine.
+    pub(crate) fn begin(&mut self, around: usize) {
+        let spare = self.config.max_bytes.map_or(0, |most| SPARE_BYTES.min(most / SPARE_PART));
+        self.set_limit(around + spare as usize);
+    }
+
+    /// Leaves the holdings what of the bound is not reserved around the engine and apart from them.
+    fn set_limit(&mut self, around: usize) {
+        if let Some(most) = self.config.max_bytes {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            self.held.limit = Some(most.saturating_sub(around + self.apart_bytes()));
+        }
+    }
+
+    /// Ends an operation.
+    pub(crate) fn end(&mut self) {
+        if self.config.max_bytes.is_some() {
+            self.release_scratch();
+        }
+    }
+
+    /// Makes the bound hold for what was loaded, whose tables have grown in another way. Belief goes first; if that is not
+    /// enough, all goes.
+    pub(crate) fn enforce_bound(&mut self, around: usize) {
+        if self.config.max_bytes.is_none() {
+            return;
+        }
+        self.held.names.shrink(&self.held.trie);
+        self.set_limit(around);
+        if !budget::enforce(&mut self.held) {
+            let known: u64 = self.held.holders.replicas().iter().map(|held| held.known).sum();
+            self.held.counters.dropped += known;
+            self.new_epoch();
+        }
+        self.end();
     }
 
     /// An empty replica in that slot; `capacity` overrides the index's own.
@@ -59,7 +113,6 @@ impl Engine {
         self.truth.open(slot);
         self.clear(slot);
         self.truth.begin(slot, reuse_reports);
-        self.enforce_budget();
     }
 
     /// Forgets what a replica holds.
@@ -86,12 +139,11 @@ impl Engine {
     pub(crate) fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
         self.belief.advance(now);
         self.expire_slot(slot);
-        let apart = self.apart();
-        self.budget.make_room(&mut self.held, apart, hashes);
-        let mut done = self.belief.insert(&mut self.held, slot, hashes);
-        let over = self.enforce_budget().min(done.stored);
-        done.stored -= over;
+        let fits = budget::make_room(&mut self.held, slot, hashes);
+        let mut done = self.belief.insert(&mut self.held, slot, &hashes[..fits]);
+        let over = hashes.len() - fits;
         done.dropped += over;
+        self.held.counters.dropped += over as u64;
         done
     }
 
@@ -120,20 +172,14 @@ impl Engine {
 
     /// A store event whose blocks are those of the index, at a residence with this tag.
     pub(crate) fn store_blocks(&mut self, slot: Slot, event: &StoredEvent<'_>, tag: u64, now: f64) -> Stored {
-        self.storing(now, |truth, held, room| truth.store_blocks(held, slot, event, tag, room))
+        self.belief.advance(now);
+        self.truth.store_blocks(&mut self.held, slot, event, tag)
     }
 
     /// A store event of any shape.
     pub(crate) fn store(&mut self, slot: Slot, event: &StoreEvent<'_>, contents: &[u64], now: f64) -> Stored {
-        self.storing(now, |truth, held, room| truth.store(held, slot, event, contents, room))
-    }
-
-    fn storing(&mut self, now: f64, store: impl FnOnce(&mut Truth, &mut Holdings, bool) -> Stored) -> Stored {
         self.belief.advance(now);
-        let room = !self.budget.is_exceeded(&self.held, self.apart());
-        let done = store(&mut self.truth, &mut self.held, room);
-        self.enforce_budget();
-        done
+        self.truth.store(&mut self.held, slot, event, contents)
     }
 
     /// A removal event of any shape.
@@ -151,12 +197,6 @@ impl Engine {
     /// What is known of a replica's event feed.
     pub(crate) fn feed(&self, slot: Slot) -> Option<&Feed> {
         self.truth.feed(slot)
-    }
-
-    /// Keeps what is reserved within the bound; gives the blocks of the last touch that had to go for it.
-    fn enforce_budget(&mut self) -> usize {
-        let apart = self.apart();
-        self.budget.enforce(&mut self.held, apart, self.belief.stamp)
     }
 
     /// Tokens that each slot holds of a prompt's prefix; `out` is zeroed.
@@ -249,7 +289,6 @@ impl Engine {
             runs: trie.runs.live(),
             table_entries: trie.runs.table_entries(),
             live_bytes: (self.held.live_bytes() + self.truth.bytes()) as u64,
-            reserved_bytes: self.reserved_bytes(),
             event_names: names.len(),
             orphans: self.truth.orphans.len(),
             unmatched_event_blocks: self.truth.unmatched.total(),
@@ -257,18 +296,14 @@ impl Engine {
         }
     }
 
-    fn reserved_bytes(&self) -> u64 {
-        (self.held.reserved_bytes() + self.apart_bytes()) as u64
-    }
-
-    /// Bytes outside of the holdings for the budget, which needs it only where there is a bound.
-    fn apart(&self) -> usize {
-        if self.budget.max_bytes.is_some() { self.apart_bytes() } else { 0 }
+    /// Bytes reserved, with so many around the engine.
+    pub(crate) fn reserved_bytes(&self, around: usize) -> u64 {
+        (self.held.reserved_bytes() + self.apart_bytes() + around) as u64
     }
 
     /// Bytes reserved outside of the holdings.
     fn apart_bytes(&self) -> usize {
-        self.truth.bytes() + self.truth.scratch_bytes() + self.belief.scratch_bytes()
+        self.truth.bytes() + self.truth.scratch_bytes() + self.belief.bytes()
     }
 }
 

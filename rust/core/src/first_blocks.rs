@@ -71,7 +71,7 @@ impl FirstBlocks {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.counts.len()
+        self.counts.len() + 2 * size_of::<usize>() // and how many share them
     }
 }
 

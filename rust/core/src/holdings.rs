@@ -18,6 +18,8 @@ pub(crate) struct Holdings {
     pub(crate) names: EventMap,
     /// What has been done to the holdings. Only counters: what follows from the state is counted when asked for.
     pub(crate) counters: Stats,
+    /// Bytes that all of this may reserve.
+    pub(crate) limit: Option<usize>,
     key: u64,
 }
 
@@ -29,6 +31,7 @@ impl Holdings {
             holders: Holders::default(),
             names: EventMap::new(key),
             counters: Stats::default(),
+            limit: None,
             key,
         }
     }
@@ -158,6 +161,24 @@ impl Holdings {
         if to - from < self.trie.run(run).len { self.split(run, to - from) } else { run }
     }
 
+    /// Splits a run, if the bound leaves room for it.
+    pub(crate) fn try_split(&mut self, run: RunId, at: u32) -> Option<RunId> {
+        let fits = self.limit.is_none() || self.fits(&self.cut_growth(run));
+        fits.then(|| self.split(run, at))
+    }
+
+    /// Isolates a block of a run that a replica comes to hold, if the bound leaves room for it.
+    pub(crate) fn try_cut_for(&mut self, run: RunId, at: u32, slot: Slot) -> Option<RunId> {
+        let fits = self.limit.is_none() || self.fits(&self.cut_growth(run).and_hold(self, run, slot));
+        fits.then(|| self.cut(run, at, at + 1))
+    }
+
+    /// Isolates blocks of a run, if the bound leaves room for it.
+    pub(crate) fn try_cut(&mut self, run: RunId, from: u32, to: u32) -> Option<RunId> {
+        let fits = self.limit.is_none() || self.fits(&self.cut_growth(run));
+        fits.then(|| self.cut(run, from, to))
+    }
+
     /// Goes down from below `from` along these blocks, splits the last run if the path ends inside of it, and writes the runs to
     /// `path`. Gives the blocks matched.
     pub(crate) fn descend(&mut self, from: RunId, hashes: &[BlockHash], path: &mut Vec<RunId>) -> usize {
@@ -201,7 +222,7 @@ impl Holdings {
         (run, self.trie.run(run).place(0))
     }
 
-    /// The replica holds blocks `from..to` of the run no more.
+    /// The replica holds blocks `from..to` of the run no more; and none of the run, if the bound leaves no room to cut it.
     pub(crate) fn drop_range(&mut self, run: RunId, from: u32, to: u32, slot: Slot) {
         let found = *self.trie.run(run);
         if from > 0 && to == found.len && found.records.len == 1 && found.children == 0 {
@@ -211,7 +232,7 @@ impl Holdings {
             self.trie.shorten(run, to - from);
             self.holders.resized(slot, &hold, to, from);
         } else {
-            let piece = self.cut(run, from, to);
+            let piece = self.try_cut(run, from, to).unwrap_or(run);
             self.drop_holder(piece, slot);
         }
     }
@@ -247,6 +268,10 @@ impl Holdings {
     pub(crate) fn merge_down(&mut self, run: RunId) -> Option<RunId> {
         let child = self.trie.run(run).only_child().filter(|_| run != RunId::ROOT)?;
         if !self.holders.same(&self.trie.runs, run, child) || !self.trie.can_share_chunk(run, child) {
+            return None;
+        }
+        let (to, from) = (self.trie.run(run).chunk, self.trie.run(child).chunk);
+        if to != from && self.limit.is_some() && !self.fits(&self.join_growth(to, from)) {
             return None;
         }
         if let Some(moved) = self.trie.share_chunk(run, child) {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::config::{Config, MOST_COPIES};
 use crate::engine::Engine;
 use crate::error::{Error, MAX_PROMPT_BLOCKS, Result};
-use crate::events::{Action, GroupKind, Numbers, Prepared, Residence, StoreEvent, apply, contents, read};
+use crate::events::{Action, GroupKind, NumberedBatch, Prepared, Residence, StoreEvent, apply, contents, read};
 use crate::first_blocks::FirstBlocks;
 use crate::hash::{ExtraKey, NamespaceSpec, TokenChain};
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
-use crate::lock::Shared;
+use crate::lock::{Shared, WORD_BYTES};
 use crate::outcome::{Applied, Contents, FeedStats, Inserted, Removed, Stats, Stored, StoredEvent};
 use crate::registry::{Registry, ReplicaKey};
 use crate::snapshot;
@@ -32,6 +32,19 @@ struct State {
     engine: Engine,
 }
 
+impl State {
+    /// Works so that `max_bytes` holds.
+    fn within_bound<R>(&mut self, work: impl FnOnce(&mut Engine, &Registry) -> R) -> R {
+        if self.engine.config.max_bytes.is_none() {
+            return work(&mut self.engine, &self.registry);
+        }
+        self.engine.begin(around(&self.registry));
+        let done = work(&mut self.engine, &self.registry);
+        self.engine.end();
+        done
+    }
+}
+
 impl Index {
     /// An empty index.
     ///
@@ -50,7 +63,7 @@ impl Index {
     pub fn with_table_key(config: Config, key: u64) -> Result<Self> {
         config.check()?;
         let engine = Engine::new(config, key);
-        engine.check_room(0)?;
+        engine.check_room(0, around(&Registry::default()))?;
         Ok(Index::of(engine, Registry::default()))
     }
 
@@ -86,9 +99,13 @@ impl Index {
     /// As [`Self::add_replica`].
     pub fn add_replica_with(&self, name: &str, capacity_blocks: Option<u64>, reuse_reports: bool) -> Result<Slot> {
         self.state.write(|state| {
-            state.engine.check_room(state.registry.slots_with(state.registry.live() + 1))?;
+            let bytes = around(&state.registry) + state.registry.growth(name);
+            let slots = state.registry.slots_with(state.registry.live() + 1);
+            state.engine.check_room(slots, bytes)?;
+            state.registry.check(name)?;
+            state.engine.admit_slots(state.registry.slots(), slots, bytes)?;
             let slot = state.registry.add(name)?;
-            state.engine.open(slot, capacity_blocks, reuse_reports);
+            state.within_bound(|engine, _| engine.open(slot, capacity_blocks, reuse_reports));
             self.slots.store(state.registry.slots(), Ordering::Release);
             Ok(slot)
         })
@@ -101,7 +118,11 @@ impl Index {
     ///
     /// [`Error::Budget`], with the least that so many replicas allow.
     pub fn check_room(&self, replicas: usize) -> Result<()> {
-        self.state.read(|state| state.engine.check_room(state.registry.slots_with(replicas)))
+        self.state.read(|state| {
+            state
+                .engine
+                .check_room(state.registry.slots_with(replicas), WORD_BYTES + state.registry.bytes_with(replicas))
+        })
     }
 
     /// The slot of a replica.
@@ -128,7 +149,7 @@ impl Index {
         self.state.write(|state| {
             let slot = replica.slot_in(&state.registry)?;
             state.registry.remove(slot);
-            state.engine.open(slot, None, false);
+            state.within_bound(|engine, _| engine.open(slot, None, false));
             Ok(())
         })
     }
@@ -348,7 +369,7 @@ impl Index {
     /// and change nothing; an event that is malformed costs itself alone.
     ///
     /// `base` is the namespace where events are silent: they name no model. With `sequence`, the batch's number, gaps are
-    /// counted, and a number that goes back is judged by [`Numbers`]: a batch that came before, or comes too late to be applied
+    /// counted, and a number that goes back is judged by [`Numbers`](crate::Numbers): a batch that came before, or comes too late to be applied
     /// in order, does nothing, and any other means that the engine began again: what it held is forgotten first.
     ///
     /// # Errors
@@ -366,7 +387,7 @@ impl Index {
         check_time(now)?;
         let batch = read(payload)?;
         let actions: Vec<Prepared<'_>> = batch.events.iter().map(|event| self.prepare(event.action(base))).collect();
-        let numbered = sequence.map(|number| (number, Numbers::content(payload)));
+        let numbered = sequence.map(|number| NumberedBatch::new(number, payload));
         self.live(replica, |engine, slot| apply(engine, slot, &batch, &actions, numbered, now))
     }
 
@@ -423,7 +444,7 @@ impl Index {
 
     /// Forgets what all replicas hold (their weights changed, say).
     pub fn new_epoch(&self) {
-        self.state.write(|state| state.engine.new_epoch());
+        self.state.write(|state| state.within_bound(|engine, _| engine.new_epoch()));
     }
 
     /// Drops belief whose time is over; how many blocks.
@@ -433,7 +454,7 @@ impl Index {
     /// [`Error::Time`] of a time that is not finite.
     pub fn expire(&self, now: f64) -> Result<usize> {
         check_time(now)?;
-        Ok(self.state.write(|state| state.engine.expire(now)))
+        Ok(self.state.write(|state| state.within_bound(|engine, _| engine.expire(now))))
     }
 
     /// Blocks that each slot holds, believed and known.
@@ -473,18 +494,25 @@ impl Index {
     ///
     /// [`Error::Corrupt`] of bytes that were cut or altered, or are of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let (engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
+        let (mut engine, registry) = snapshot::load(bytes, RandomState::new().hash_one(bytes.len()))?;
+        engine.enforce_bound(around(&registry));
         Ok(Index::of(engine, registry))
     }
 
     /// State and counters.
     pub fn stats(&self) -> Stats {
-        self.state.read(|state| Stats { replicas: state.registry.live(), ..state.engine.stats() })
+        self.state.read(|state| Stats {
+            replicas: state.registry.live(),
+            reserved_bytes: state.engine.reserved_bytes(around(&state.registry)),
+            ..state.engine.stats()
+        })
     }
 
     /// Works on a live replica, alone.
     fn live<R>(&self, replica: impl ReplicaKey, work: impl FnOnce(&mut Engine, Slot) -> R) -> Result<R> {
-        self.state.write(|state| replica.slot_in(&state.registry).map(|slot| work(&mut state.engine, slot)))
+        self.state.write(|state| {
+            state.within_bound(|engine, registry| replica.slot_in(registry).map(|slot| work(engine, slot)))
+        })
     }
 
     /// The same for a call that may add so many blocks.
@@ -494,6 +522,11 @@ impl Index {
         }
         self.live(replica, |engine, slot| if engine.is_full() { Err(Error::Full) } else { Ok(work(engine, slot)) })?
     }
+}
+
+/// Bytes reserved around the engine.
+fn around(registry: &Registry) -> usize {
+    WORD_BYTES + registry.bytes()
 }
 
 fn check_time(now: f64) -> Result<()> {

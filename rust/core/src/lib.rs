@@ -10,6 +10,7 @@ mod error;
 mod event_map;
 mod events;
 mod first_blocks;
+mod growth;
 pub mod hash;
 mod holders;
 mod holdings;

@@ -120,7 +120,7 @@ impl<T: Element> Slab<T> {
 
     /// Elements by which the array will grow if so many more are inserted.
     pub(crate) fn growth(&self, more: usize) -> usize {
-        if self.live + more <= self.elements.capacity() { 0 } else { step(self.elements.capacity()) }
+        growth(self.elements.capacity(), self.live + more)
     }
 }
 
@@ -135,6 +135,15 @@ pub(crate) fn grow<T>(elements: &mut Vec<T>) {
 /// Elements by which an array of this length grows.
 pub(crate) const fn step(len: usize) -> usize {
     len / 8 + 16
+}
+
+/// Elements that a vector of that capacity, which grows by [`step`], grows by to have room for so many.
+pub(crate) fn growth(capacity: usize, elements: usize) -> usize {
+    let mut grown = capacity;
+    while grown < elements {
+        grown += step(grown);
+    }
+    grown - capacity
 }
 
 /// The neighbours of an element in the list that it is in.

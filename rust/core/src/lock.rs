@@ -20,6 +20,9 @@ const MOST: usize = 16;
 #[derive(Debug)]
 struct Word(RwLock<()>);
 
+/// What the words take at most: the same on every machine, so that what a bound leaves room for does not depend on its cores.
+pub(crate) const WORD_BYTES: usize = MOST * size_of::<Word>();
+
 /// A value that many read and one writes.
 pub(crate) struct Shared<T> {
     words: Box<[Word]>,

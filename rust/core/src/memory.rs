@@ -5,8 +5,54 @@
 //! look into another small page is a walk through the page table.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::hash::{Hash, RandomState};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+/// A hash map whose allocation is known.
+pub(crate) type Map<K, V> = hashbrown::HashMap<K, V, RandomState>;
+
+/// Places of a hash map that are looked at together at most.
+const GROUP: usize = 16;
+
+/// Bytes that a map will grow by at most for so many more entries.
+pub(crate) fn map_growth<K: Eq + Hash, V>(map: &Map<K, V>, more: usize) -> usize {
+    let (entries, now) = (map.len() + more, map.allocation_size());
+    if entries <= map.capacity() {
+        return 0;
+    }
+    let buckets = match entries {
+        0..=3 => 4,
+        4..=7 => 8,
+        _ => (entries * 8 / 7).next_power_of_two(),
+    };
+    let bytes = (buckets * size_of::<(K, V)>()).next_multiple_of(GROUP) + buckets + GROUP;
+    // Places of removed entries count as used: a map can double though it has room.
+    bytes.max(2 * now) - now
+}
+
+/// Makes the places of removed entries free, where that gives room for so many more without a larger map.
+pub(crate) fn tidy_map<K: Eq + Hash, V>(map: &mut Map<K, V>, more: usize) {
+    let entries = map.len() + more;
+    let room = map.allocation_size() / (size_of::<(K, V)>() + 1);
+    if entries > map.capacity() && entries <= room / 2 {
+        let mut tidy = Map::with_capacity_and_hasher(entries, RandomState::new());
+        tidy.extend(map.drain());
+        *map = tidy;
+    }
+}
+
+/// Bytes that a B-tree of so many entries of so many bytes takes at most: nodes of 11 are nearly half full at least.
+pub(crate) fn btree_bytes(entries: usize, entry: usize) -> usize {
+    const ROOM: usize = 11;
+    const LEAST: usize = 5;
+    let leaf = ROOM * entry + 3 * size_of::<usize>();
+    if entries <= ROOM {
+        return leaf * entries.min(1);
+    }
+    let leaves = entries.div_ceil(LEAST);
+    leaves * leaf + leaves.div_ceil(LEAST) * (leaf + (ROOM + 1) * size_of::<usize>())
+}
 
 /// Size of a large page.
 const LARGE_PAGE: usize = 1 << 21;

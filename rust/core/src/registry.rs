@@ -1,9 +1,8 @@
 //! Names, slots and capacities of the replicas.
 
-use std::collections::HashMap;
-
 use crate::error::{Error, MAX_NAME_BYTES, MAX_REPLICAS, Result};
 use crate::ids::Slot;
+use crate::memory::{Map, map_growth};
 
 mod sealed {
     pub trait Sealed {}
@@ -37,13 +36,13 @@ impl ReplicaKey for &str {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     names: Vec<Option<String>>,
-    by_name: HashMap<String, Slot>,
+    by_name: Map<String, Slot>,
 }
 
 impl Registry {
     /// The registry with these names in slot order; none if they are not valid or not distinct.
     pub(crate) fn restore(names: Vec<Option<String>>) -> Option<Self> {
-        let mut by_name = HashMap::new();
+        let mut by_name = Map::default();
         for (slot, name) in names.iter().enumerate() {
             let Some(name) = name else { continue };
             let valid = (1..=MAX_NAME_BYTES).contains(&name.len()) && slot < MAX_REPLICAS;
@@ -54,18 +53,25 @@ impl Registry {
         Some(Registry { names, by_name })
     }
 
-    pub(crate) fn add(&mut self, name: &str) -> Result<Slot> {
+    /// Typed error if a replica of that name cannot be added.
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::Name(name.len()));
         }
         if self.by_name.contains_key(name) {
             return Err(Error::ReplicaExists(name.to_owned()));
         }
-        let index = self.names.iter().position(Option::is_none).unwrap_or(self.names.len());
-        if index >= MAX_REPLICAS {
+        if self.live() >= MAX_REPLICAS {
             return Err(Error::TooManyReplicas);
         }
+        Ok(())
+    }
+
+    pub(crate) fn add(&mut self, name: &str) -> Result<Slot> {
+        self.check(name)?;
+        let index = self.names.iter().position(Option::is_none).unwrap_or(self.names.len());
         if index == self.names.len() {
+            self.names.reserve_exact(1);
             self.names.push(None);
         }
         self.names[index] = Some(name.to_owned());
@@ -99,6 +105,25 @@ impl Registry {
     /// Slots once so many replicas live: freed ones are used again.
     pub(crate) fn slots_with(&self, replicas: usize) -> usize {
         self.slots().max(replicas).min(MAX_REPLICAS)
+    }
+
+    /// What the names take.
+    pub(crate) fn bytes(&self) -> usize {
+        let names: usize = self.names.iter().flatten().map(|name| 2 * name.len()).sum();
+        names + self.names.capacity() * size_of::<Option<String>>() + self.by_name.allocation_size()
+    }
+
+    /// What the names take at least once so many replicas live.
+    pub(crate) fn bytes_with(&self, replicas: usize) -> usize {
+        let added = replicas.saturating_sub(self.live());
+        let slots = self.slots_with(replicas) - self.slots();
+        self.bytes() + slots * size_of::<Option<String>>() + map_growth(&self.by_name, added)
+    }
+
+    /// What one more name takes at most.
+    pub(crate) fn growth(&self, name: &str) -> usize {
+        let slot = if self.live() < self.slots() { 0 } else { size_of::<Option<String>>() };
+        2 * name.len() + slot + map_growth(&self.by_name, 1)
     }
 
     pub(crate) fn live(&self) -> usize {

@@ -56,6 +56,10 @@ impl Unmatched {
         self.blocks.get(slot.index()).map_or(0, |blocks| blocks.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<AtomicU64>()
+    }
+
     /// All gauges together.
     pub(crate) fn total(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.load(Ordering::Relaxed)).sum()

@@ -53,7 +53,7 @@ fn from_contents(contents: impl IntoIterator<Item = u64>) -> Vec<BlockHash> {
 /// Row 10: the byte budget is the index's, not each replica's, and the oldest goes first.
 #[test]
 fn budget_holds_for_the_whole_index() {
-    let budget = 24_000;
+    let budget = 28_000;
     let (index, slots) = bounded::<10>(budget);
     let prompt = |slot: u64, at: u64| from_contents((0..50).map(|i| slot * 1_000 + at * 50 + i + 1));
     for at in 0..10 {
@@ -115,7 +115,7 @@ fn budget_holds_for_events() {
     (0..200).for_each(store_prompt);
     let full = index.stats();
     assert!(full.dropped > 0 && full.blocks > 500, "{full:?}");
-    assert!(full.reserved_bytes < 50_000, "over the bound by one event and its table growth at most: {full:?}");
+    assert!(full.reserved_bytes <= 40_000, "{full:?}");
     index.clear(a).expect("a is live");
     store_prompt(1_000);
     assert_eq!(index.stats().blocks, 20, "there is room again");
@@ -137,7 +137,11 @@ fn budget_below_the_fixed_size_is_refused() {
     let two = least(index.check_room(2).expect_err("two do not"));
     let a = index.add_replica("a", None).expect("a replica fits");
     assert_eq!(index.stats().reserved_bytes, one);
-    assert_eq!(least(index.add_replica("b", None).expect_err("two do not")), two);
+    assert_eq!(
+        least(index.add_replica("b", None).expect_err("two do not")),
+        two + 4,
+        "two names of a letter, each kept twice"
+    );
     index.remove_replica(a).expect("it lives");
     index.add_replica("b", None).expect("its slot is used again");
     let done = index.insert("b", &from_contents([1, 2, 3]), 0.0).expect("it lives");

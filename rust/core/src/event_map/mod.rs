@@ -6,19 +6,21 @@
 mod bucket;
 mod table;
 
-use std::collections::HashMap;
-
 use table::{Home, Homes, Table};
 
 use crate::ids::{BlockHash, EngineHash, Slot};
+use crate::memory::{Map, map_growth};
 use crate::trie::{Moved, NO_NAME, Place, Trie};
+
+/// Where a replica's own names lead.
+type OwnNames = Map<EngineHash, (Place, BlockHash)>;
 
 /// Names of blocks.
 #[derive(Debug)]
 pub(crate) struct EventMap {
     shared: Table,
     /// By slot: names that disagree with the shared ones, each valid while the replica knows the block at that place.
-    own: Vec<HashMap<EngineHash, (Place, BlockHash)>>,
+    own: Vec<OwnNames>,
 }
 
 impl EventMap {
@@ -34,7 +36,7 @@ impl EventMap {
 
     /// Forgets a replica's own names.
     pub(crate) fn clear(&mut self, slot: Slot) {
-        self.own[slot.index()] = HashMap::new();
+        self.own[slot.index()] = Map::default();
     }
 
     /// Where the block lies that all replicas call so.
@@ -169,6 +171,11 @@ impl EventMap {
         self.shared.moved(moved, &trie.chunks);
     }
 
+    /// Takes no more for the shared names than they need.
+    pub(crate) fn shrink(&mut self, trie: &Trie) {
+        self.shared.shrink(&trie.chunks);
+    }
+
     /// Names that all replicas share.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn shared_names(&self) -> usize {
@@ -176,14 +183,16 @@ impl EventMap {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.shared.len() + self.own.iter().map(HashMap::len).sum::<usize>()
+        self.shared.len() + self.own.iter().map(Map::len).sum::<usize>()
     }
 
     fn own_bytes(&self) -> usize {
-        // A slot of a map is the pair and one byte of tag, seven of eight filled at most.
-        let slots: usize = self.own.iter().map(HashMap::capacity).sum();
-        slots * (size_of::<(EngineHash, (Place, BlockHash))>() + 1) * 8 / 7
-            + self.own.capacity() * size_of::<HashMap<EngineHash, (Place, BlockHash)>>()
+        self.own.iter().map(Map::allocation_size).sum::<usize>() + self.own.capacity() * size_of::<OwnNames>()
+    }
+
+    /// Bytes that the maps grow by at most for so many more names, of which some can be the replica's own.
+    pub(crate) fn growth(&self, slot: Slot, names: usize, own: usize) -> usize {
+        self.shared.growth(names) + map_growth(&self.own[slot.index()], own)
     }
 
     #[cfg(feature = "testing")]

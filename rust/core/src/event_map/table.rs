@@ -26,6 +26,11 @@ fn hash_bits(buckets: usize) -> u32 {
     buckets.ilog2() / 3 * 3 + 12
 }
 
+/// Buckets of which so many entries fill 53 %.
+fn buckets_for(entries: usize) -> usize {
+    (entries * 9 / 4).div_ceil(LANES).max(8)
+}
+
 /// The bucket where probing for a name begins, and its tag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
@@ -267,6 +272,11 @@ impl Table {
         let before = std::mem::replace(&mut self.bits, hash_bits(self.buckets.len()));
         if before == self.bits {
             self.spread_out(old, chunks);
+/// Buckets of which so many entries fill 53 %.
+fn buckets_for(entries: usize) -> usize {
+    (entries * 9 / 4).div_ceil(LANES).max(8)
+}
+
         } else {
             self.put_anew(old, chunks);
         }

@@ -8,6 +8,7 @@ use super::orphans::Orphan;
 use super::pages::{Seam, block_name};
 use super::residence::Residence;
 use super::truth::{Adding, Truth, add_copy};
+use crate::budget::admit_apart;
 use crate::hash::{ExtraKey, content_hash_keyed, content_hash_with};
 use crate::holders::Hold;
 use crate::holdings::Holdings;
@@ -74,18 +75,25 @@ fn held_copies(held: &Holdings, slot: Slot, name: EngineHash) -> [u16; 3] {
     }
 }
 
+/// Blocks for which the bound leaves no room.
+pub(super) fn dropped(held: &mut Holdings, blocks: usize) -> Stored {
+    held.counters.dropped += blocks as u64;
+    Stored { dropped: blocks, ..Stored::default() }
+}
+
 impl Truth {
-    /// A store event of any shape; `contents` are those of its tokens if its blocks are whole blocks of the index. Without
-    /// `room` it stores nothing, and says how much that was.
+    /// A store event of any shape; `contents` are those of its tokens if its blocks are whole blocks of the index.
     pub(crate) fn store(
         &mut self,
         held: &mut Holdings,
         slot: Slot,
         event: &StoreEvent<'_>,
         contents: &[u64],
-        room: bool,
     ) -> Stored {
         self.set_fed(slot, true);
+        if !admit_apart(held, || self.feed_mut(slot).groups.growth()) {
+            return dropped(held, event.names.len());
+        }
         let (role, wrong) = self.feed_mut(slot).groups.learn(event.group);
         if wrong {
             self.forget_indexed(held, slot);
@@ -98,9 +106,9 @@ impl Truth {
             // A group that an earlier event declared: this one was not known to be checked.
             Role::Indexed if event.tokens.len() != event.names.len() * event.block_size => placeless,
             Role::Indexed => match self.seam(held, slot, event) {
-                Some(seam) => self.store_pages(held, slot, event, seam, room),
+                Some(seam) => self.store_pages(held, slot, event, seam),
                 None if event.block_size % self.block_size > 0 => placeless,
-                None => self.store_whole(held, slot, event, contents, room),
+                None => self.store_whole(held, slot, event, contents),
             },
         };
         let counters = &mut self.feed_mut(slot).counters;
@@ -123,14 +131,7 @@ impl Truth {
         pages.seam(parent).or_else(|| held.place_of(slot, parent).and_then(|_| known()))
     }
 
-    fn store_pages(
-        &mut self,
-        held: &mut Holdings,
-        slot: Slot,
-        event: &StoreEvent<'_>,
-        seam: Seam,
-        room: bool,
-    ) -> Stored {
+    fn store_pages(&mut self, held: &mut Holdings, slot: Slot, event: &StoreEvent<'_>, seam: Seam) -> Stored {
         if !event.keys.is_empty() {
             return Stored { unindexed: event.names.len(), ..Stored::default() };
         }
@@ -142,7 +143,7 @@ impl Truth {
             } else {
                 let rest = event.names[at..].iter();
                 let fresh = rest.take_while(|&&name| !self.knows_page(slot, name, event.residence.medium)).count();
-                done += self.store_fresh_pages(held, slot, &event.part(at..at + fresh), seam, room);
+                done += self.store_fresh_pages(held, slot, &event.part(at..at + fresh), seam);
                 at += fresh;
             }
             let last = self.feed(slot).and_then(|feed| feed.pages.seam(event.names[at - 1]));
@@ -158,17 +159,14 @@ impl Truth {
         copies.is_some_and(|copies| medium != Medium::Gpu || copies[Medium::Gpu.index()] > 0)
     }
 
-    fn store_fresh_pages(
-        &mut self,
-        held: &mut Holdings,
-        slot: Slot,
-        event: &StoreEvent<'_>,
-        seam: Seam,
-        room: bool,
-    ) -> Stored {
+    fn store_fresh_pages(&mut self, held: &mut Holdings, slot: Slot, event: &StoreEvent<'_>, seam: Seam) -> Stored {
         let (parent, seed) = (seam.above, seam.seed);
-        let (block_size, hash_key) = (self.block_size, self.hash_key);
+        let (block_size, hash_key, pages) = (self.block_size, self.hash_key, event.names.len());
         let feed = self.feed_mut(slot);
+        let growth = || feed.pages.growth(pages, block_size) + feed.tagged.growth(event.residence, pages);
+        if !admit_apart(held, growth) {
+            return dropped(held, pages);
+        }
         let done = feed.pages.store(seam, event, block_size, hash_key);
         for &name in event.names {
             feed.tagged.add(name, event.residence);
@@ -180,19 +178,12 @@ impl Truth {
             seed,
             medium: event.residence.medium,
         };
-        let mut stored = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        let mut stored = self.store_blocks(held, slot, &blocks, event.residence.tag);
         stored.unfilled = done.unfilled;
         stored
     }
 
-    fn store_whole(
-        &mut self,
-        held: &mut Holdings,
-        slot: Slot,
-        event: &StoreEvent<'_>,
-        contents: &[u64],
-        room: bool,
-    ) -> Stored {
+    fn store_whole(&mut self, held: &mut Holdings, slot: Slot, event: &StoreEvent<'_>, contents: &[u64]) -> Stored {
         let ratio = (event.block_size / self.block_size) as u32;
         let feed = self.feed_mut(slot);
         feed.ratio = feed.ratio.max(ratio);
@@ -208,7 +199,7 @@ impl Truth {
             seed: event.seed,
             medium: event.residence.medium,
         };
-        let done = self.store_blocks(held, slot, &blocks, event.residence.tag, room);
+        let done = self.store_blocks(held, slot, &blocks, event.residence.tag);
         self.place_in_windows(held, slot, event.names);
         if done.adopted > 0 {
             self.place_adopted(held, slot);
@@ -223,14 +214,13 @@ impl Truth {
         slot: Slot,
         event: &StoredEvent<'_>,
         tag: u64,
-        room: bool,
     ) -> Stored {
         self.set_fed(slot, true);
         let residence = Residence { medium: event.medium, tag };
         let reuse_reports = self.sender(slot).reuse_reports;
         if tag == 0 && self.feed(slot).is_none_or(|feed| feed.tagged.is_empty()) {
             let adding = Adding { slot, medium: event.medium, counting: !reuse_reports };
-            return self.stored(held, event, adding, room);
+            return self.stored(held, event, adding);
         }
         let (mut done, mut reported, mut at) = (Stored::default(), 0, 0);
         while at < event.engine.len() {
@@ -240,7 +230,7 @@ impl Truth {
             let to = from + event.engine[from..].iter().take_while(|name| !is_report(name)).count();
             reported += reports;
             if from < to {
-                done += self.store_apart(held, slot, &event.part(from..to), residence, room);
+                done += self.store_apart(held, slot, &event.part(from..to), residence);
             }
             at = to;
         }
@@ -256,9 +246,12 @@ impl Truth {
         slot: Slot,
         event: &StoredEvent<'_>,
         residence: Residence,
-        room: bool,
     ) -> Stored {
-        let done = self.stored(held, event, Adding { slot, medium: residence.medium, counting: true }, room);
+        let blocks = event.engine.len();
+        if !admit_apart(held, || self.feed_mut(slot).tagged.growth(residence, blocks)) {
+            return dropped(held, blocks);
+        }
+        let done = self.stored(held, event, Adding { slot, medium: residence.medium, counting: true });
         let feed = self.feed_mut(slot);
         for &name in event.engine {
             feed.tagged.add(name, residence);
@@ -326,6 +319,11 @@ impl Truth {
             done.reused += 1;
             return;
         }
+        if !admit_apart(held, || feed.tagged.growth(residence, 1)) {
+            done.dropped += 1;
+            held.counters.dropped += 1;
+            return;
+        }
         let completes = feed.pages.copy(name, residence.medium);
         feed.tagged.add(name, residence);
         for part in self.parts_of(slot, name, completes) {
@@ -349,7 +347,13 @@ impl Truth {
             return;
         }
         let from = place.at - held.trie.run(run).start;
-        let piece = held.cut(run, from, from + 1);
+        let room = admit_apart(held, || self.feed_mut(slot).tagged.growth(residence, 1));
+        let piece = if room { held.try_cut_for(run, from, slot) } else { None };
+        let Some(piece) = piece else {
+            done.dropped += 1;
+            held.counters.dropped += 1;
+            return;
+        };
         add_copy(held, piece, Adding { slot, medium: residence.medium, counting: true }, done);
         held.tidy(piece);
         self.feed_mut(slot).tagged.add(name, residence);

@@ -1,7 +1,9 @@
 //! A whole batch of events, applied under one lock.
 
 use super::apply::StoreEvent;
+use super::numbers::Batch as NumberedBatch;
 use super::payload::{Action, Batch, Store};
+use crate::budget::admit_apart;
 use crate::engine::Engine;
 use crate::ids::{Medium, Slot};
 use crate::outcome::{Applied, Removed, Stored};
@@ -39,13 +41,14 @@ pub(crate) fn apply(
     slot: Slot,
     batch: &Batch<'_>,
     actions: &[Prepared<'_>],
-    numbered: Option<(u64, u64)>,
+    numbered: Option<NumberedBatch>,
     now: f64,
 ) -> Applied {
     engine.expect_events(slot);
     let mut done = Applied { timestamp: batch.timestamp, rank: batch.rank, ..Applied::default() };
-    if let Some((number, content)) = numbered {
-        let restarted = engine.truth.feed_mut(slot).follow(number, content, &mut done);
+    if let Some(numbered) = numbered {
+        let room = admit_apart(&mut engine.held, || engine.truth.feed_mut(slot).numbers.growth());
+        let restarted = engine.truth.feed_mut(slot).follow(numbered, room, &mut done);
         if done.stale {
             return done;
         }

@@ -1,10 +1,11 @@
 //! How much of a prefix the sliding-window groups of a replica leave usable.
 
-use super::apply::{StoreEvent, contents};
+use super::apply::{StoreEvent, contents, dropped};
 use super::feed::Feed;
 use super::residence::Residence;
 use super::truth::Truth;
 use super::windows::{Held as WindowBlock, Window};
+use crate::budget::admit_apart;
 use crate::hash::mix;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Slot};
@@ -23,11 +24,25 @@ impl Feed {
 
 impl Truth {
     /// A store event of a sliding-window group of so many tokens.
-    pub(super) fn store_window(&mut self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>, tokens: u32) -> Stored {
+    pub(super) fn store_window(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoreEvent<'_>,
+        tokens: u32,
+    ) -> Stored {
         let reuse_reports = self.sender(slot).reuse_reports;
         let told = self.window_blocks(held, slot, event);
         let windows = &mut self.feed_mut(slot).windows;
+        let growth = || match windows.iter_mut().find(|window| window.group == event.group.index) {
+            Some(window) => window.growth(event.residence, event.names.len()),
+            None => size_of::<Window>() + Window::new(0, tokens, 0).growth(event.residence, event.names.len()),
+        };
+        if !admit_apart(held, growth) {
+            return dropped(held, event.names.len());
+        }
         let at = windows.iter().position(|window| window.group == event.group.index).unwrap_or_else(|| {
+            windows.reserve_exact(1);
             windows.push(Window::new(event.group.index, tokens, 0));
             windows.len() - 1
         });
@@ -94,21 +109,24 @@ impl Truth {
     }
 
     /// The indexed group has named blocks that waited for their parent: windows find the place of those that they wait for.
-    pub(super) fn place_adopted(&mut self, held: &Holdings, slot: Slot) {
+    pub(super) fn place_adopted(&mut self, held: &mut Holdings, slot: Slot) {
         let waiting = self.feed(slot).into_iter().flat_map(|feed| &feed.windows).flat_map(Window::waiting);
         let names: Vec<EngineHash> = waiting.collect();
         self.place_in_windows(held, slot, &names);
     }
 
     /// The indexed group has named these blocks: windows that wait for them find their place.
-    pub(super) fn place_in_windows(&mut self, held: &Holdings, slot: Slot, names: &[EngineHash]) {
+    pub(super) fn place_in_windows(&mut self, held: &mut Holdings, slot: Slot, names: &[EngineHash]) {
         if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(Window::is_waiting)) {
             return;
         }
         for &name in names {
             let Some(block) = self.block_of(held, slot, name) else { continue };
             for window in &mut self.feed_mut(slot).windows {
-                window.place(name, block);
+                // A block without a place bounds as one that is not held.
+                if window.waits_for(name) && admit_apart(held, || window.place_growth()) {
+                    window.place(name, block);
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is known of a replica's event feed beyond the blocks themselves.
 
 use super::groups::Groups;
-use super::numbers::{Back, Numbers};
+use super::numbers::{Back, Batch as NumberedBatch, Numbers};
 use super::pages::Pages;
 use super::tagged::Tagged;
 use super::windows::Window;
@@ -52,8 +52,10 @@ impl Feed {
         (self.pages, self.tagged, self.ratio) = (Pages::default(), Tagged::default(), 1);
     }
 
-    /// Compares a batch's number with those of the batches applied. True if the engine began again.
-    pub(super) fn follow(&mut self, number: u64, content: u64, done: &mut Applied) -> bool {
+    /// Compares a batch's number with those of the batches applied; without `room` it forgets one of them. True if the engine
+    /// began again.
+    pub(super) fn follow(&mut self, batch: NumberedBatch, room: bool, done: &mut Applied) -> bool {
+        let NumberedBatch { number, content, .. } = batch;
         let last = self.numbers.last();
         match last.filter(|&last| number <= last).map(|_| self.numbers.back(number, content, last)) {
             Some(Back::Restarted) => (done.restarted, done.missed) = (true, number),
@@ -68,17 +70,19 @@ impl Feed {
             self.numbers.clear();
         }
         if !done.stale {
-            self.numbers.applied(number, content, false);
+            self.numbers.push(batch, room);
         }
         done.restarted
     }
 
-    /// About what it takes.
+    /// What it takes beside itself.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.numbers.bytes()
-            + self.pages.bytes()
-            + self.windows.iter().map(Window::bytes).sum::<usize>()
-            + self.tagged.bytes()
+        let windows: usize = self.windows.iter().map(Window::bytes).sum();
+        self.kept_bytes() + windows + self.pages.bytes() + self.tagged.bytes()
+    }
+
+    /// What of that stays once it holds nothing.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.windows.capacity() * size_of::<Window>() + self.groups.bytes() + self.numbers.bytes()
     }
 }

@@ -61,6 +61,15 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    pub(crate) fn bytes(&self) -> usize {
+        self.known.capacity() * size_of::<(u32, Role, bool)>()
+    }
+
+    /// What one more group takes.
+    pub(crate) fn growth(&self) -> usize {
+        if self.known.len() < self.known.capacity() { 0 } else { size_of::<(u32, Role, bool)>() }
+    }
+
     /// The role of a removal's group.
     pub(crate) fn role(&self, group: u32) -> Role {
         let known = self.known.iter().find(|(index, _, _)| *index == group);
@@ -94,7 +103,10 @@ impl Groups {
         let now = (group.index, role, group.kind.is_some());
         match at {
             Some(at) => self.known[at] = now,
-            None if self.known.len() < MAX_GROUPS => self.known.push(now),
+            None if self.known.len() < MAX_GROUPS => {
+                self.known.reserve_exact(1);
+                self.known.push(now);
+            }
             None => return (Role::Counted, false),
         }
         let mut wrong = before.is_some_and(|(_, before, _)| before == Role::Indexed) && role != Role::Indexed;

@@ -95,6 +95,10 @@ impl Truth {
                     named.push_back(event.engine[at]);
                 }
                 (Step::Chained(_), parent) if parent.is_none() || is_there => {
+                    if !has_room(held, adding.slot, place, &chain) {
+                        done.dropped += chain.len();
+                        break;
+                    }
                     self.store_chain(held, place, &chain, &event.engine[at..end], adding, done);
                     named.extend(&event.engine[at..end]);
                 }
@@ -150,26 +154,38 @@ fn take_all(held: &mut Holdings, slot: Slot, name: EngineHash) -> Option<[u16; 3
     Some(copies)
 }
 
-/// The run that is just the block that a name is known for.
-fn cut_known(held: &mut Holdings, slot: Slot, name: EngineHash, block: BlockHash) -> Option<RunId> {
+/// The run with the block that a name is known for, and where in it.
+fn run_known(held: &Holdings, slot: Slot, name: EngineHash, block: BlockHash) -> Option<(RunId, u32)> {
     let (place, run, _) = held_place(held, slot, name)?;
-    let from = place.at - held.trie.run(run).start;
-    (held.trie.chunks.block(place) == block).then(|| held.cut(run, from, from + 1))
+    (held.trie.chunks.block(place) == block).then(|| (run, place.at - held.trie.run(run).start))
+}
+
+/// Whether the bound leaves room for a chain below a place, some of whose names can be the replica's own.
+fn has_room(held: &Holdings, slot: Slot, parent: Option<Place>, chain: &[BlockHash]) -> bool {
+    held.limit.is_none() || {
+        let names = held.names.growth(slot, chain.len(), chain.len());
+        held.fits(&held.chain_growth(slot, parent, chain, Some(names)))
+    }
 }
 
 /// One more copy of the block that a name is known for.
 fn copy_known(held: &mut Holdings, adding: Adding, name: EngineHash, block: BlockHash, done: &mut Stored) {
-    if let Some(piece) = cut_known(held, adding.slot, name, block) {
+    let Some((run, at)) = run_known(held, adding.slot, name, block) else {
+        done.placeless += 1; // it has moved meanwhile
+        return;
+    };
+    if let Some(piece) = held.try_cut(run, at, at + 1) {
         add_copy(held, piece, adding, done);
         held.tidy(piece);
     } else {
-        done.placeless += 1; // it has moved meanwhile
+        done.dropped += 1;
     }
 }
 
 /// Adds the copies that a block had before it moved.
 fn carry(held: &mut Holdings, slot: Slot, name: EngineHash, step: Step, carried: [u16; 3]) {
-    let Some(piece) = step.chained().and_then(|block| cut_known(held, slot, name, block)) else { return };
+    let Some((run, at)) = step.chained().and_then(|block| run_known(held, slot, name, block)) else { return };
+    let Some(piece) = held.try_cut(run, at, at + 1) else { return };
     if let Hold::Truth { copies } = held.hold_mut(piece, slot) {
         for (copies, carried) in copies.iter_mut().zip(carried) {
             *copies = copies.saturating_add(carried);

@@ -32,11 +32,23 @@ pub(crate) struct Batch {
     pub burnt: bool,
 }
 
+impl Batch {
+    /// A batch before which any number may be missing.
+    pub(crate) fn new(number: u64, payload: &[u8]) -> Self {
+        Batch { number, content: Numbers::content(payload), burnt: false }
+    }
+}
+
 /// The last batches that were applied of a process, in the order of their numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    batches: VecDeque<Batch>,
+    /// The last one: kept here, as it is known whatever room there is for others.
+    newest: Option<Batch>,
+    older: VecDeque<Batch>,
 }
+
+/// Batches by which the memory of them grows.
+const STEP: usize = 64;
 
 impl Numbers {
     /// Hash of a batch's bytes.
@@ -46,37 +58,58 @@ impl Numbers {
 
     /// Number of the last batch.
     pub fn last(&self) -> Option<u64> {
-        self.batches.back().map(|batch| batch.number)
+        self.newest.map(|batch| batch.number)
     }
 
     /// Content of a batch, if it is remembered.
     pub fn content_of(&self, number: u64) -> Option<u64> {
-        self.position(number).ok().map(|at| self.batches[at].content)
+        self.find(number).ok().map(|batch| batch.content)
     }
 
-    fn position(&self, number: u64) -> Result<usize, usize> {
-        self.batches.binary_search_by_key(&number, |batch| batch.number)
+    /// The batch with a number, or the next one if one before is remembered.
+    fn find(&self, number: u64) -> Result<Batch, Option<Batch>> {
+        if let Some(newest) = self.newest.filter(|newest| newest.number == number) {
+            return Ok(newest);
+        }
+        match self.older.binary_search_by_key(&number, |batch| batch.number) {
+            Ok(at) => Ok(self.older[at]),
+            Err(0) => Err(None),
+            Err(at) => Err(self.older.get(at).copied().or(self.newest)),
+        }
     }
 
     /// A batch was applied whose number is above all others. `burnt`: no number between was ever published.
     pub fn applied(&mut self, number: u64, content: u64, burnt: bool) {
-        self.push(Batch { number, content, burnt });
+        self.push(Batch { number, content, burnt }, true);
     }
 
-    pub(crate) fn push(&mut self, batch: Batch) {
-        if self.batches.len() == REMEMBERED_BATCHES {
-            self.batches.pop_front();
+    /// A batch was applied; without `room` one before it is forgotten.
+    pub(crate) fn push(&mut self, batch: Batch, room: bool) {
+        let Some(before) = self.newest.replace(batch) else { return };
+        if self.older.len() + 1 == REMEMBERED_BATCHES || (self.growth() > 0 && !room) {
+            self.older.pop_front();
         }
-        self.batches.push_back(batch);
+        if self.growth() > 0 {
+            if !room {
+                return;
+            }
+            self.older.reserve_exact(STEP);
+        }
+        self.older.push_back(before);
+    }
+
+    /// Bytes that it takes to remember one more batch.
+    pub(crate) fn growth(&self) -> usize {
+        if self.older.len() < self.older.capacity() { 0 } else { STEP * size_of::<Batch>() }
     }
 
     /// What a number means that is not above the last one. `published`: the highest number that the engine has published
     /// since its numbers can only have risen; none if that is not known. A number above it cannot be of another process.
     pub fn back(&self, number: u64, content: u64, published: Option<u64>) -> Back {
-        match self.position(number) {
-            Ok(at) if self.batches[at].content == content => Back::Repeated,
+        match self.find(number) {
+            Ok(batch) if batch.content == content => Back::Repeated,
             Ok(_) => Back::Restarted,
-            Err(at @ 1..) if self.batches.get(at).is_some_and(|behind| !behind.burnt) => Back::Late,
+            Err(Some(behind)) if !behind.burnt => Back::Late,
             Err(_) if published.is_some_and(|published| number <= published) => Back::Restarted,
             Err(_) => Back::Repeated, // and forgotten
         }
@@ -84,15 +117,16 @@ impl Numbers {
 
     /// Forgets all: the next batch can have any number.
     pub fn clear(&mut self) {
-        self.batches = VecDeque::new();
+        *self = Numbers::default();
     }
 
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Batch> {
-        self.batches.iter()
+    /// The batches in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Batch> {
+        self.older.iter().chain(&self.newest)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.batches.capacity() * size_of::<Batch>()
+        self.older.capacity() * size_of::<Batch>()
     }
 }
 
@@ -128,7 +162,7 @@ mod tests {
     fn a_forgotten_number_is_of_another_process_if_published_numbers_fall() {
         let all: Vec<_> = (0..REMEMBERED_BATCHES as u64 + 5).map(|number| (number, false)).collect();
         let numbers = numbers(&all);
-        assert_eq!(numbers.iter().len(), REMEMBERED_BATCHES);
+        assert_eq!(numbers.iter().count(), REMEMBERED_BATCHES);
         assert_eq!(numbers.back(4, 1_004, Some(9)), Back::Restarted);
         assert_eq!(numbers.back(4, 1_004, Some(3)), Back::Repeated);
         assert_eq!(numbers.back(5, 1_005, Some(9)), Back::Repeated);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{EngineHash, Medium, Slot};
+use crate::memory::btree_bytes;
 use crate::outcome::Content;
 
 /// A block that waits.
@@ -13,6 +14,11 @@ pub(crate) struct Orphan {
     pub name: EngineHash,
     pub content: Content,
     pub medium: Medium,
+}
+
+fn bytes_of(blocks: usize) -> usize {
+    let entries = [size_of::<(u64, Orphan)>(), size_of::<(EngineHash, u64)>(), size_of::<(Slot, EngineHash, u64)>()];
+    entries.iter().map(|&entry| btree_bytes(blocks, entry)).sum()
 }
 
 /// The buffer: first in, first out, found by parent and by name. Each step costs O(log n).
@@ -51,6 +57,10 @@ impl Orphans {
         let orphan = self.waiting.remove(&number)?;
         self.by_parent.remove(&(orphan.parent, number));
         self.by_name.remove(&(orphan.slot, orphan.name, number));
+        if self.waiting.is_empty() {
+            // Emptied trees keep a node each.
+            *self = Orphans { next: self.next, ..Orphans::default() };
+        }
         Some(orphan)
     }
 
@@ -96,8 +106,13 @@ impl Orphans {
         self.waiting.values()
     }
 
-    /// About what the three trees take.
+    /// What the three trees take at most.
     pub(crate) fn bytes(&self) -> usize {
-        self.len() * 3 * size_of::<(u64, Orphan)>() / 2
+        bytes_of(self.len())
+    }
+
+    /// What one more block takes at most.
+    pub(crate) fn growth(&self) -> usize {
+        bytes_of(self.len() + 1) - bytes_of(self.len())
     }
 }

@@ -4,11 +4,10 @@
 //! whatever branch it begins, can go on from there. A block belongs to the page that completes it: engines evict the end of
 //! a chain before its start, so with the first page of a block its last one has gone.
 
-use std::collections::HashMap;
-
 use super::apply::StoreEvent;
 use crate::hash::content_hash_keyed;
 use crate::ids::{EngineHash, Medium};
+use crate::memory::{Map, map_growth, tidy_map};
 
 /// Where a chain of pages goes on.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +43,7 @@ pub(crate) struct Completed {
 /// The pages of a replica.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
-    pub(crate) pages: HashMap<EngineHash, Page>,
+    pub(crate) pages: Map<EngineHash, Page>,
     /// Tokens kept in tails.
     pub(crate) tokens: usize,
 }
@@ -98,12 +97,11 @@ impl Pages {
     /// One more copy of a page, which is what this says from now on.
     fn put(&mut self, name: EngineHash, mut page: Page, medium: Medium) {
         self.tokens += page.tail.len();
-        if let Some(before) = self.pages.remove(&name) {
-            self.tokens -= before.tail.len();
-            page.copies = before.copies;
-        }
+        let known = self.pages.entry(name).or_insert_with(|| Page { tail: Box::default(), ..page.clone() });
+        self.tokens -= known.tail.len();
+        page.copies = known.copies;
         page.copies[medium.index()] = page.copies[medium.index()].saturating_add(1);
-        self.pages.insert(name, page);
+        *known = page;
     }
 
     /// Copies of a page on each tier; none if it is not known.
@@ -131,6 +129,12 @@ impl Pages {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.pages.capacity() * (size_of::<(EngineHash, Page)>() + 1) + self.tokens * size_of::<u32>()
+        self.pages.allocation_size() + self.tokens * size_of::<u32>()
+    }
+
+    /// What so many more pages take at most, whose tails are shorter than a block.
+    pub(crate) fn growth(&mut self, pages: usize, block_size: usize) -> usize {
+        tidy_map(&mut self.pages, pages);
+        map_growth(&self.pages, pages) + pages * (block_size - 1) * size_of::<u32>()
     }
 }

@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use super::residence::Residence;
 use crate::ids::{EngineHash, Medium};
+use crate::memory::btree_bytes;
+
+fn bytes_of(copies: usize) -> usize {
+    btree_bytes(copies, size_of::<((EngineHash, Medium, u64), u32)>())
+}
 
 /// Copies by name, tier and tag.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +49,9 @@ impl Tagged {
         *copies -= 1;
         if *copies == 0 {
             self.copies.remove(&key);
+            if self.copies.is_empty() {
+                self.copies = BTreeMap::new(); // which an emptied one is not: it keeps a node
+            }
         }
         true
     }
@@ -63,8 +71,13 @@ impl Tagged {
         tag != 0 && copies > 0 && self.copies.insert((name, medium, tag), copies).is_none()
     }
 
-    /// About what it takes.
+    /// What it takes at most.
     pub(crate) fn bytes(&self) -> usize {
-        self.copies.len() * size_of::<((EngineHash, Medium, u64), u32)>() * 3 / 2
+        bytes_of(self.copies.len())
+    }
+
+    /// What so many more copies at a residence take at most.
+    pub(crate) fn growth(&self, residence: Residence, copies: usize) -> usize {
+        if residence.tag == 0 { 0 } else { bytes_of(self.copies.len() + copies) - self.bytes() }
     }
 }

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use super::feed::Feed;
 use super::orphans::{Orphan, Orphans};
+use crate::budget::{admit, admit_apart};
 use crate::config::Config;
 use crate::event_map::{are_named, stored_form};
+use crate::growth::Growth;
 use crate::holders::Hold;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
@@ -72,6 +74,7 @@ impl Truth {
     /// Makes room for a replica.
     pub(crate) fn open(&mut self, slot: Slot) {
         slot.extend(&mut self.senders);
+        self.windowed.reserve_exact(self.senders.len() - self.windowed.len());
     }
 
     /// A replica of which nothing is known, and nothing waits, begins in this slot.
@@ -128,25 +131,15 @@ impl Truth {
     }
 
     /// A store event; see `Index::stored`.
-    pub(super) fn stored(
-        &mut self,
-        held: &mut Holdings,
-        event: &StoredEvent<'_>,
-        adding: Adding,
-        room: bool,
-    ) -> Stored {
+    pub(super) fn stored(&mut self, held: &mut Holdings, event: &StoredEvent<'_>, adding: Adding) -> Stored {
         let mut done = Stored::default();
-        if !room {
-            done.dropped = event.engine.len();
-            held.counters.dropped += done.dropped as u64;
-            return done;
-        }
         let named = self.store_all(held, event, adding, &mut done);
         if !self.orphans.is_empty() {
             let named = named.unwrap_or_else(|| event.engine.iter().copied().collect());
             self.adopt_orphans(held, named, &mut done);
         }
         held.counters.reused += done.reused as u64;
+        held.counters.dropped += done.dropped as u64;
         self.unmatched.add(adding.slot, (done.stored + done.confirmed) as u64);
         done
     }
@@ -160,6 +153,10 @@ impl Truth {
         done: &mut Stored,
     ) -> Option<VecDeque<EngineHash>> {
         let slot = adding.slot;
+        if held.limit.is_some() && !has_room(held, slot, event) {
+            done.dropped += event.engine.len();
+            return Some(VecDeque::new());
+        }
         let place = event.parent.map(|name| held.place_of(slot, name));
         if place == Some(None) || held.names.has_own(slot) {
             return Some(self.store_named(held, event, adding, done));
@@ -255,7 +252,7 @@ impl Truth {
             done.reused += 1;
             return;
         }
-        let full = self.orphans.push(orphan, self.orphan_blocks);
+        let full = !admit_apart(held, || self.orphans.growth()) || self.orphans.push(orphan, self.orphan_blocks);
         held.counters.orphans_dropped += u64::from(full);
         done.orphaned += 1;
         held.counters.orphaned += 1;
@@ -355,10 +352,17 @@ impl Truth {
         done
     }
 
-    /// About what the feeds and what waits take.
+    /// What the feeds and what waits take. Each replica is to have a feed one day.
     pub(crate) fn bytes(&self) -> usize {
         let feeds: usize = self.senders.iter().filter_map(|sender| sender.feed.as_deref()).map(Feed::bytes).sum();
-        feeds + self.orphans.bytes() + self.senders.capacity() * size_of::<Sender>()
+        let senders = self.senders.len() * size_of::<Feed>() + self.senders.capacity() * size_of::<Sender>();
+        let slots = self.windowed.capacity() * size_of::<Slot>() + self.unmatched.bytes();
+        feeds + senders + slots + self.orphans.bytes()
+    }
+
+    /// What of that stays once nobody holds anything, beyond what an empty feed takes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.senders.iter().filter_map(|sender| sender.feed.as_deref()).map(Feed::kept_bytes).sum()
     }
 
     pub(crate) fn release_scratch(&mut self) {
@@ -368,6 +372,23 @@ impl Truth {
     pub(crate) fn scratch_bytes(&self) -> usize {
         self.path.capacity() * size_of::<RunId>() + self.chain.capacity() * size_of::<BlockHash>()
     }
+}
+
+/// Whether the bound leaves room for what a store adds at most; belief goes for it.
+fn has_room(held: &mut Holdings, slot: Slot, event: &StoredEvent<'_>) -> bool {
+    let mut chain = Vec::with_capacity(event.engine.len());
+    admit(held, |held| {
+        let parent = event.parent.map(|name| held.place_of(slot, name));
+        if parent == Some(None) {
+            return Growth::default();
+        }
+        let parent = parent.flatten();
+        let seed = parent.map_or(event.seed, |place| held.trie.chunks.block(place).0);
+        chain.clear();
+        event.contents.chain(seed, &mut chain);
+        let names = held.names.growth(slot, chain.len(), chain.len());
+        held.chain_growth(slot, parent, &chain, Some(names))
+    })
 }
 
 /// One more copy of a run that the trie has.
@@ -416,7 +437,8 @@ fn take_copies(held: &mut Holdings, slot: Slot, run: RunId, from: u32, to: u32, 
         held.drop_range(run, from, to, slot);
         return true;
     }
-    let piece = held.cut(run, from, to);
+    // Where there is no room to cut it, all of the run has a copy less.
+    let piece = held.try_cut(run, from, to).unwrap_or(run);
     *held.hold_mut(piece, slot) = Hold::Truth { copies };
     held.tidy(piece);
     false

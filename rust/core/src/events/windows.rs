@@ -5,11 +5,10 @@
 //! that the indexed group has for the same place, or by its own tokens. Where several of a window's blocks lie in one block
 //! of the index, those before its last one are found by the chain of their names.
 
-use std::collections::HashMap;
-
 use super::residence::Residence;
 use super::tagged::Tagged;
 use crate::ids::{BlockHash, EngineHash};
+use crate::memory::{Map, map_growth, tidy_map};
 
 /// A block of a window.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,18 +29,18 @@ pub(crate) struct Window {
     pub tokens: u32,
     /// Tokens of a block; partial ones have less. 0 until a store has told.
     pub block_size: usize,
-    pub held: HashMap<EngineHash, Held>,
+    pub held: Map<EngineHash, Held>,
     /// Copies that lie apart from the plain ones of their tier.
     pub tagged: Tagged,
     /// Blocks of the index at whose end one of the group is held: its name, and how many names have led there.
-    ends: HashMap<BlockHash, (EngineHash, u32)>,
+    ends: Map<BlockHash, (EngineHash, u32)>,
     /// Names that have no block yet.
     unplaced: usize,
 }
 
 impl Window {
     pub(crate) fn new(group: u32, tokens: u32, block_size: usize) -> Self {
-        let (held, ends, tagged) = (HashMap::new(), HashMap::new(), Tagged::default());
+        let (held, ends, tagged) = (Map::default(), Map::default(), Tagged::default());
         Window { group, tokens, block_size, held, tagged, ends, unplaced: 0 }
     }
 
@@ -78,11 +77,18 @@ impl Window {
         }
     }
 
+    /// Whether a name waits for the indexed group.
+    pub(crate) fn waits_for(&self, name: EngineHash) -> bool {
+        self.unplaced > 0 && self.held.get(&name).is_some_and(|held| held.block.is_none())
+    }
+
+    /// What the place of one more block takes at most.
+    pub(crate) fn place_growth(&self) -> usize {
+        map_growth(&self.ends, 1)
+    }
+
     /// The indexed group named a block.
     pub(crate) fn place(&mut self, name: EngineHash, block: BlockHash) {
-        if self.unplaced == 0 {
-            return;
-        }
         if let Some(held) = self.held.get_mut(&name).filter(|held| held.block.is_none()) {
             held.block = Some(block);
             self.unplaced -= 1;
@@ -162,8 +168,13 @@ impl Window {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.held.capacity() * (size_of::<(EngineHash, Held)>() + 1)
-            + self.ends.capacity() * (size_of::<(BlockHash, (EngineHash, u32))>() + 1)
-            + self.tagged.bytes()
+        self.held.allocation_size() + self.ends.allocation_size() + self.tagged.bytes()
+    }
+
+    /// What so many more blocks at a residence take at most.
+    pub(crate) fn growth(&mut self, residence: Residence, blocks: usize) -> usize {
+        tidy_map(&mut self.held, blocks);
+        tidy_map(&mut self.ends, blocks);
+        map_growth(&self.held, blocks) + map_growth(&self.ends, blocks) + self.tagged.growth(residence, blocks)
     }
 }

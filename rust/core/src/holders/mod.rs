@@ -11,7 +11,7 @@ mod pool;
 use std::cmp::Reverse;
 
 use pool::Pool;
-pub(crate) use pool::{Hold, Record};
+pub(crate) use pool::{CLASSES, Hold, Record};
 
 use crate::ids::Slot;
 use crate::linked_slab::{Id, Linked, Links, List};
@@ -272,8 +272,8 @@ impl Holders {
         self.pool.live()
     }
 
-    /// Bytes that the records will grow by for so many more single ones.
-    pub(crate) fn growth(&self, more: usize) -> usize {
+    /// Bytes that the records will grow by for so many more arrays of each class.
+    pub(crate) fn growth(&self, more: &[usize; CLASSES]) -> usize {
         self.pool.growth(more)
     }
 

@@ -2,11 +2,11 @@
 //! of the run's coverage finds a record.
 
 use crate::ids::Medium;
-use crate::linked_slab::{Links, grow, step};
+use crate::linked_slab::{Links, grow, growth};
 use crate::trie::{Records, RunId};
 
 /// Array sizes are powers of two up to the greatest number of replicas.
-const CLASSES: usize = 11;
+pub(crate) const CLASSES: usize = 11;
 const FREE_END: u32 = u32::MAX;
 
 /// How a replica holds a run.
@@ -140,7 +140,10 @@ impl Pool {
         }
         self.records.copy_within(first + at + 1..first + len, first + at);
         let left = Records { len: records.len - 1, ..records };
-        if records.class < 2 || len - 1 > 1 << records.class >> 2 {
+        let smaller = 1 << records.class >> 1;
+        let grows = self.free[usize::from(records.class.saturating_sub(1))] == FREE_END
+            && self.records.len() + smaller > self.records.capacity();
+        if records.class < 2 || len - 1 > smaller >> 1 || grows {
             return left;
         }
         let smaller = self.copied(left, records.class - 1);
@@ -168,13 +171,14 @@ impl Pool {
         self.live
     }
 
-    /// Bytes that the array will grow by for so many more single records.
-    pub(super) fn growth(&self, more: usize) -> usize {
+    /// Bytes that the array will grow by for so many more arrays of each class.
+    pub(super) fn growth(&self, more: &[usize; CLASSES]) -> usize {
         let some = |at: u32| (at != FREE_END).then_some(at);
-        let free = std::iter::successors(some(self.free[0]), |&at| some(self.records[at as usize].links.next.0));
-        let lacking = more - free.take(more).count();
-        let grows = self.records.len() + lacking > self.records.capacity();
-        if grows { step(self.records.capacity()) * size_of::<Record>() } else { 0 }
+        let lacking = more.iter().zip(&self.free).enumerate().map(|(class, (&more, &head))| {
+            let free = std::iter::successors(some(head), |&at| some(self.records[at as usize].links.next.0));
+            (more - free.take(more).count()) << class
+        });
+        growth(self.records.capacity(), self.records.len() + lacking.sum::<usize>()) * size_of::<Record>()
     }
 
     pub(super) fn live_bytes(&self) -> usize {

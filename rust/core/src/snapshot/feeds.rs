@@ -33,7 +33,7 @@ pub(super) fn write(out: &mut Writer, engine: &Engine) {
 }
 
 fn write_feed(out: &mut Writer, feed: &Feed) {
-    out.u32(feed.numbers.iter().len() as u32);
+    out.u32(feed.numbers.iter().count() as u32);
     for batch in feed.numbers.iter() {
         out.u64(batch.number);
         out.u64(batch.content);
@@ -185,7 +185,7 @@ fn read_numbers(input: &mut Reader<'_>) -> Result<Numbers> {
         if numbers.last().is_some_and(|last| batch.number <= last) {
             return corrupt("batches are out of order");
         }
-        numbers.push(batch);
+        numbers.push(batch, true);
     }
     Ok(numbers)
 }

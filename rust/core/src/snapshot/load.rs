@@ -13,6 +13,7 @@ use crate::events::Orphan;
 use crate::holders::Hold;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
+use crate::lock::WORD_BYTES;
 use crate::outcome::{Content, Stats};
 use crate::registry::Registry;
 use crate::trie::{NO_NAME, RunId};
@@ -36,7 +37,7 @@ pub(crate) fn load(bytes: &[u8], key: u64) -> Result<(Engine, Registry)> {
     read_own_names(&mut input, &mut engine, &runs)?;
     read_orphans(&mut input, &mut engine, &registry)?;
     feeds::read(&mut input, &mut engine)?;
-    engine.check_room(registry.slots())?;
+    engine.check_room(registry.slots(), WORD_BYTES + registry.bytes())?;
     if !input.bytes.is_empty() {
         return corrupt("something follows its end");
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::runs::RunId;
 use crate::ids::{BlockHash, EngineHash};
 use crate::linked_slab::{Element, Id, Slab, ids};
+use crate::memory::btree_bytes;
 
 ids! {
     /// Id of a chunk.
@@ -51,6 +52,22 @@ struct Named {
     views: BTreeMap<u32, RunId>,
     /// Some replica has a name of its own for a block of this chunk, so its blocks must keep their places.
     fixed: bool,
+}
+
+impl Named {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.names.capacity() * size_of::<EngineHash>() + view_bytes(self.views.len())
+    }
+}
+
+/// Bytes of so many starts of runs at most.
+fn view_bytes(views: usize) -> usize {
+    btree_bytes(views, size_of::<(u32, RunId)>())
+}
+
+/// Positions that a chunk of that length grows by for so many more blocks.
+fn growth_of(len: usize, blocks: usize) -> usize {
+    blocks.max(len / 8).max(SMALLEST_GROWTH)
 }
 
 impl Default for Chunk {
@@ -111,7 +128,7 @@ impl Chunks {
         let chunk = self.slab.get_mut(id);
         let (before, len) = (chunk.bytes(), chunk.blocks.len());
         if len + blocks.len() > chunk.blocks.capacity() {
-            chunk.blocks.reserve_exact(blocks.len().max(len / 8).max(SMALLEST_GROWTH));
+            chunk.blocks.reserve_exact(growth_of(len, blocks.len()));
         }
         chunk.blocks.extend_from_slice(blocks);
         if let Some(named) = &mut chunk.named {
@@ -154,14 +171,21 @@ impl Chunks {
         if place.at == 0 {
             chunk.head = run;
         } else if let Some(named) = &mut chunk.named {
+            let before = view_bytes(named.views.len());
             named.views.insert(place.at, run);
+            self.bytes = self.bytes - before + view_bytes(named.views.len());
         }
     }
 
     /// No run starts there any more.
     pub(crate) fn drop_view(&mut self, place: Place) {
         if let Some(named) = &mut self.slab.get_mut(place.chunk).named {
+            let before = view_bytes(named.views.len());
             named.views.remove(&place.at);
+            if named.views.is_empty() {
+                named.views = BTreeMap::new(); // which an emptied one is not: it keeps a node
+            }
+            self.bytes = self.bytes - before + view_bytes(named.views.len());
         }
     }
 
@@ -250,6 +274,39 @@ impl Chunks {
         self.blocks
     }
 
+    /// Bytes that a chunk grows by for so many more blocks, and for names if it gets any.
+    pub(crate) fn append_growth(&self, id: ChunkId, blocks: usize, gets_names: bool) -> usize {
+        let chunk = self.slab.get(id);
+        let (len, capacity) = (chunk.blocks.len(), chunk.blocks.capacity());
+        let positions = if len + blocks > capacity { len + growth_of(len, blocks) } else { capacity };
+        let names = match &chunk.named {
+            Some(named) => {
+                (positions * size_of::<EngineHash>()).saturating_sub(named.names.capacity() * size_of::<EngineHash>())
+            }
+            None if gets_names => size_of::<Named>() + positions * size_of::<EngineHash>(),
+            None => 0,
+        };
+        (positions - capacity) * size_of::<BlockHash>() + names
+    }
+
+    /// Bytes that names take in a chunk with so many starts of runs.
+    pub(crate) fn naming_bytes(&self, id: ChunkId, views: usize) -> usize {
+        let names = self.slab.get(id).blocks.capacity() * size_of::<EngineHash>();
+        size_of::<Named>() + names + view_bytes(views)
+    }
+
+    /// Bytes of a new chunk of so many blocks, without the array of chunks.
+    pub(crate) fn new_bytes(blocks: usize, gets_names: bool) -> usize {
+        let names = if gets_names { size_of::<Named>() + blocks * size_of::<EngineHash>() } else { 0 };
+        blocks * size_of::<BlockHash>() + names
+    }
+
+    /// Bytes that so many more starts of runs take at most in a chunk.
+    pub(crate) fn views_growth(&self, id: ChunkId, more: usize) -> usize {
+        let views = self.slab.get(id).named.as_ref().map_or(0, |named| named.views.len());
+        view_bytes(views + more) - view_bytes(views)
+    }
+
     /// Bytes that the array of chunks will grow by for so many more.
     pub(crate) fn growth(&self, more: usize) -> usize {
         self.slab.growth(more) * size_of::<Chunk>()
@@ -266,8 +323,7 @@ impl Chunks {
 
 impl Chunk {
     fn bytes(&self) -> usize {
-        let names = self.named.as_ref().map_or(0, |named| named.names.capacity() * size_of::<EngineHash>());
-        self.blocks.capacity() * size_of::<BlockHash>() + names
+        self.blocks.capacity() * size_of::<BlockHash>() + self.named.as_deref().map_or(0, Named::bytes)
     }
 
     fn truncate(&mut self, len: usize) {

@@ -204,6 +204,16 @@ impl Trie {
         }
     }
 
+    /// Bytes that a chunk grows by once its blocks can have names.
+    pub(crate) fn naming_bytes(&self, chunk: ChunkId) -> usize {
+        if self.chunks.is_named(chunk) { 0 } else { self.chunks.naming_bytes(chunk, self.views(chunk).len()) }
+    }
+
+    /// Bytes that the starts of runs of two chunks take more in one.
+    pub(crate) fn views_growth(&self, to: ChunkId, from: ChunkId) -> usize {
+        self.chunks.views_growth(to, self.views(from).len() + 1)
+    }
+
     /// The runs of a chunk by their starts, but for the one at position 0: each is the child of the one before.
     fn views(&self, chunk: ChunkId) -> BTreeMap<u32, RunId> {
         let mut views = BTreeMap::new();

@@ -151,6 +151,12 @@ impl Runs {
         1 + self.stride
     }
 
+    /// Bytes that coverage sets grow by for so many slots.
+    pub(crate) fn widen_growth(&self, slots: usize) -> usize {
+        let stride = slots.div_ceil(64).saturating_sub(1);
+        if stride > self.stride { self.slab.all().len() * stride * 8 } else { 0 }
+    }
+
     /// Makes room in coverage sets for so many slots.
     pub(crate) fn widen(&mut self, slots: usize) {
         let stride = slots.div_ceil(64).saturating_sub(1);
@@ -330,7 +336,8 @@ impl Runs {
 
     /// Bytes that the head table will grow by for so many more entries: it doubles.
     pub(crate) fn table_growth(&self, more: usize) -> usize {
-        if self.heads.len() + more <= self.heads.capacity() { 0 } else { self.heads.allocation_size() }
+        const FIRST: usize = 64;
+        if self.heads.len() + more <= self.heads.capacity() { 0 } else { self.heads.allocation_size().max(FIRST) }
     }
 
     /// Entries that the head table has room for once it is rebuilt.

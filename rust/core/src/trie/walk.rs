@@ -71,11 +71,6 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// Blocks passed.
-    pub(crate) fn matched(&self) -> usize {
-        self.matched as usize
-    }
-
     /// The run the walk is in.
     pub(crate) fn run(&self) -> RunId {
         self.run
