@@ -801,6 +801,7 @@ class FeedStats:
         missed: int,
         restarts: int,
         stale: int,
+        other_rank: int,
     ) -> FeedStats: ...
     @property
     def batches(self) -> int:
@@ -831,7 +832,10 @@ class FeedStats:
         """Times that the engine began again."""
     @property
     def stale(self) -> int:
-        """Batches that came again."""
+        """Batches that came again, or too late."""
+    @property
+    def other_rank(self) -> int:
+        """Batches of another data-parallel rank than the first one."""
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...

@@ -679,6 +679,12 @@ def test_any_number_leaves_an_index_that_can_be_saved(index: PrefixIndex) -> Non
     assert PrefixIndex.from_bytes(index.to_bytes()).feed_stats("a").to_dict() == index.feed_stats("a").to_dict()
 
 
+def test_19_batches_of_another_rank_are_counted(index: PrefixIndex) -> None:
+    for rank in (None, 1, 1, 0, 2):
+        index.apply("a", bytes(msgpack.packb([1.5, [], rank])))
+    assert PrefixIndex.from_bytes(index.to_bytes()).feed_stats("a").other_rank == 2
+
+
 def test_keyword_events_have_every_part(index: PrefixIndex) -> None:
     index.apply_stored("a", [1], token_ids=IDS[:8], block_size=8, kind="full_attention")
     index.apply_stored("a", [1], token_ids=IDS[:8], block_size=8, group=1, kind="sliding_window", sliding_window=8)

@@ -181,16 +181,42 @@ def test_events_that_match_nothing_are_told_with_the_likely_reason(fields: dict[
             assert f'prefixroute_nothing_matches_reason{{replica="a",reason="{reason}"}} 1' in metrics
 
 
-def test_a_malformed_event_spoils_neither_stats_nor_metrics() -> None:
+@pytest.mark.parametrize("odd", [_stored(1, block_hashes="abc"), _stored(1, lora_name="sql"), _stored(1, token_ids=[])])
+def test_an_odd_batch_does_not_hide_the_reason(odd: bytes) -> None:
     with EventPublisher() as publisher:
         router = Router(["a"])
         with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
             for number in range(1_000):
                 publisher.publish(_stored(16 * number))
-            publisher.publish(_stored(1, block_hashes="abc"))
+            publisher.publish(odd)
             until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == 1_001)
-            assert router.stats()["replicas"]["a"]["nothing_matches"]["reason"] == "unknown"
+            assert router.stats()["replicas"]["a"]["nothing_matches"]["reason"] == "tokenizer"
             assert 'prefixroute_nothing_matches{replica="a"} 1' in router.metrics_text()
+
+
+@pytest.mark.parametrize(("batches", "raised"), [(1, False), (3, False), (4, True)])
+def test_a_few_large_batches_do_not_say_that_nothing_matches(batches: int, raised: bool) -> None:
+    ids = list(range(16_000))
+    with EventPublisher() as publisher:
+        router = Router(["a"])
+        with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
+            for number in range(batches):
+                first = 1 + 1_000 * number
+                tokens = [1_000_000 * number + token for token in ids]
+                publisher.publish(_stored(1, block_hashes=list(range(first, first + 1_000)), token_ids=tokens))
+            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == batches)
+            assert (router.stats()["replicas"]["a"]["nothing_matches"] is not None) is raised
+
+
+def test_batches_of_another_rank_are_counted() -> None:
+    with EventPublisher() as publisher:
+        router = Router(["a"])
+        with router.follow({"a": KvFeed(publisher.endpoint, publisher.replay)}, options=QUICK):
+            for rank in (None, 0, 1, 1):
+                publisher.publish(msgpack.packb([1.5, [], rank]))
+            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == 4)
+            feed = router.stats()["replicas"]["a"]["feed"]
+            assert (feed["wrong_rank"], feed["note"]) == (2, "batches are of rank 1, and the feed is that of rank 0")
 
 
 def test_case_14_a_block_whose_removal_overtakes_its_store_stays_gone() -> None:

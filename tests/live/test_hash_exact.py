@@ -451,14 +451,14 @@ def test_a_malformed_store_event_is_refused_by_its_number(fields: dict[str, obje
     payload = msgpack.packb([1.5, [STORE, STORE | fields], None])
     with pytest.raises(EventError, match="event 1"):
         list(stored_events(payload))
-    assert likely_reason(payload)[0] == "unknown"
+    assert likely_reason([payload])[0] == "unknown"
 
 
 @pytest.mark.parametrize("fields", [{"block_hashes": []}, {"block_hashes": None}, {"token_ids": None}], ids=str)
 def test_an_event_that_names_no_blocks_or_no_tokens_is_left_out(fields: dict[str, object]) -> None:
     payload = msgpack.packb([1.5, [STORE | fields], None])
     assert list(stored_events(payload)) == []
-    assert likely_reason(payload)[0] == "hashes_only"
+    assert likely_reason([payload])[0] == "hashes_only"
 
 
 VALUES = st.recursive(
@@ -476,6 +476,6 @@ VALUES = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(STORE)), VALUES, max_size=3), max_size=3))
 def test_whatever_an_engine_sends_has_a_reason(events: list[dict[str, object]]) -> None:
     payload = msgpack.packb([1.5, [STORE | fields for fields in events], None])
-    reason, detail = likely_reason(payload)
+    reason, detail = likely_reason([payload])
     assert reason in get_args(NoMatchReason)
     assert detail

@@ -113,4 +113,4 @@ def test_every_recorded_file_is_read_or_refused(file: str) -> None:
         return
     found = verify(events, MANAGERS)
     assert found.matched + found.mismatched + found.unchecked == sum(len(event.hashes) for event in events)
-    assert likely_reason(payload)[1]
+    assert likely_reason([payload])[1]

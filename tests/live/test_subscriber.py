@@ -367,7 +367,7 @@ class Orphaned(Held):
 
     def apply(self, name: str, payload: bytes) -> Any:
         super().apply(name, payload)
-        return SimpleNamespace(**dict.fromkeys(APPLIED, 0) | {"orphaned": int(self.lost), "reasons": ()})
+        return SimpleNamespace(**dict.fromkeys(APPLIED, 0) | {"orphaned": int(self.lost), "rank": None, "reasons": ()})
 
     def clear(self, name: str) -> None:
         super().clear(name)

@@ -107,8 +107,8 @@ def test_belief_may_have_a_lifetime_and_a_budget() -> None:
 
 
 def test_a_sync_that_the_byte_budget_has_no_room_for_changes_nothing() -> None:
-    router = Router(["a", "b"], max_bytes=8_192)
-    with pytest.raises(ConfigError, match=r"max_bytes must be at least \d+ for 40 replicas, got 8192"):
+    router = Router(["a", "b"], max_bytes=10_240)
+    with pytest.raises(ConfigError, match=r"max_bytes must be at least \d+ for 40 replicas, got 10240"):
         router.sync([f"r{i}" for i in range(40)])
     assert router.replicas == ("a", "b")
     with pytest.raises(ConfigError, match="max_bytes must be at least"):

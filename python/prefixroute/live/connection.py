@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prefixroute.errors import ConfigError, PrefixRouteError, UnknownReplicaError
 from prefixroute.extras import extra_module
+from prefixroute.live.diagnosis import RECENT_BATCHES, RecentBatch
 from prefixroute.live.feed import KvFeed
 from prefixroute.live.frames import (
     END,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from prefixroute.index import Applied
 
 _LOG = logging.getLogger("prefixroute")
-SAMPLE_BYTES = 1 << 20
-"""A batch up to this size is kept, to say why nothing matches."""
+SAMPLE_BYTES = 1 << 17
+"""A recent batch up to this size is kept, to say why nothing matches."""
 LOAD_QUEUE = 16
 """Load reports that may wait: only the newest matters."""
 REFILL_S, REFILL_MAX_S = 10.0, 3_600.0
@@ -115,7 +116,7 @@ class Connection:
         )
         self._counts: Counter[str] = Counter()
         self._applied: Counter[str] = Counter()
-        self._sample: bytes | None = None
+        self._recent: deque[RecentBatch] = deque(maxlen=RECENT_BATCHES)
         self._note = ""
         self._listening = False  # whether it listens to every topic, to name the one that is published
         self._lag_s: float | None = None
@@ -250,16 +251,21 @@ class Connection:
             return
         finally:
             self._counts["applied"] += 1  # once it is, not once it is decided
-        self._count(applied)
-        if b"BlockStored" in action.payload and len(action.payload) <= SAMPLE_BYTES:
-            self._sample = action.payload
+        self._count(applied, action.payload)
         sent = sent_at(action.payload)
         self._lag_s = None if sent is None else max(0.0, time.time() - sent)
 
-    def _count(self, applied: Applied | None) -> None:
+    def _count(self, applied: Applied | None, payload: bytes) -> None:
         """Sum up what a batch did to the index."""
         if applied is None:
             return
+        blocks = applied.stored + applied.confirmed + applied.placeless + applied.unfilled
+        if blocks:
+            self._recent.append(RecentBatch(blocks, payload if len(payload) <= SAMPLE_BYTES else None))
+        if applied.rank is not None and applied.rank != self.feed.rank:
+            self._bad(
+                "wrong_rank", f"batches are of rank {applied.rank}, and the feed is that of rank {self.feed.rank}"
+            )
         self._applied.update({name: getattr(applied, name) for name in APPLIED})
         # An engine that never told tokens is no reason: it tells none again.
         if applied.orphaned > applied.adopted or (applied.placeless and self._applied["stored"]):
@@ -341,7 +347,7 @@ class Connection:
             "connections": live.connections,
             "disconnections": live.disconnections,
             "events": dict(self._applied),
-            "sample": self._sample,
+            "recent": tuple(self._recent),
         }
 
     def _silence(self) -> str:
@@ -360,7 +366,7 @@ def blank_stats(note: str = "") -> dict[str, Any]:
     """Return the state of a feed that has not been opened: what it would tell is unknown, and counts are zero."""
     state = {"connected": False, "degraded": True, "partial": True, "last": None, "waiting": 0, "idle_s": None}
     counts = dict.fromkeys(FEED_COUNTS, 0)
-    return {**state, "lag_s": None, "note": note, **counts, "events": {}, "sample": None}
+    return {**state, "lag_s": None, "note": note, **counts, "events": {}, "recent": ()}
 
 
 BLOCKS = (
@@ -389,6 +395,7 @@ COUNTS = (
     "bad_batches",
     "load_reports",
     "bad_load_reports",
+    "wrong_rank",
 )
 """What a connection counts, beside the counts of its sequence."""
 FEED_COUNTS = (*SequenceStats().to_dict(), *COUNTS)

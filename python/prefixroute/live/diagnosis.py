@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from prefixroute.errors import PrefixRouteError
 from prefixroute.hash_exact import Content, stored_events
@@ -10,19 +12,60 @@ from prefixroute.hash_exact import Content, stored_events
 NoMatchReason = Literal["block_size", "hashes_only", "lora", "salt", "tokenizer", "unknown"]
 
 
-def likely_reason(sample: bytes | None, unfilled_size: int | None = None) -> tuple[NoMatchReason, str]:
-    """Return the likely reason, and what to do about it.
+RECENT_BATCHES = 16
+"""Batches that stored blocks by which a feed is judged: the last ones."""
+FEWEST_BATCHES = 4
+"""Of these, the fewest that must have brought the blocks that no prompt matches: fewer are odd ones."""
 
-    The engine's hash algorithm and seed are none: the index matches token ids, and a prompt that comes with hashes under
-    another key is refused. The engine's block size is none by itself, as blocks are regrouped. The router's block size is
-    one if it is longer than what the engine stores.
+
+class RecentBatch(NamedTuple):
+    """A batch that stored blocks, or named blocks that nobody could store.
+
+    Attributes:
+        blocks: how many.
+        payload: its bytes; ``None`` = too many to be kept.
+    """
+
+    blocks: int
+    payload: bytes | None
+
+
+def is_of_few(blocks: int, recent: Sequence[RecentBatch]) -> bool:
+    """Return whether the last few batches alone have brought so many blocks, so that they tell nothing of the others.
 
     Args:
-        sample: a batch of the engine that stores blocks; ``None`` = none is at hand.
+        blocks: blocks that no prompt matches.
+        recent: the last batches, oldest first; none = they are not known.
+    """
+    batches = 0
+    for batch in reversed(recent):
+        batches, blocks = batches + 1, blocks - batch.blocks
+        if blocks <= 0:
+            return batches < FEWEST_BATCHES
+    return False
+
+
+def likely_reason(samples: Sequence[bytes], unfilled_size: int | None = None) -> tuple[NoMatchReason, str]:
+    """Return the likely reason, and what to do about it: that of most batches, so that an odd one does not hide it.
+
+    The engine's hash algorithm and seed are none: the index matches token ids, and a prompt that comes with hashes
+    under another key is refused. The engine's block size is none by itself, as blocks are regrouped. The router's block
+    size is one if it is longer than what the engine stores.
+
+    Args:
+        samples: batches of the engine that store blocks; none = none are at hand.
         unfilled_size: tokens in a block of the router, if the engine's blocks have never filled one.
     """
-    if sample is None:
+    if not samples:
         return "unknown", "no batch that stores blocks is at hand; compare one with prefixroute.hash_exact.verify"
+    found = [_reason_of(sample, unfilled_size) for sample in samples]
+    votes = Counter(reason for reason, _ in found)
+    # Of as many votes, the newer one.
+    reason = max(reversed([reason for reason, _ in found]), key=votes.__getitem__)
+    return reason, next(detail for other, detail in reversed(found) if other == reason)
+
+
+def _reason_of(sample: bytes, unfilled_size: int | None) -> tuple[NoMatchReason, str]:
     try:
         events = list(stored_events(sample))
     except PrefixRouteError as error:

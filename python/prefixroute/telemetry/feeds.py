@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.live import likely_reason
 from prefixroute.live.connection import BLOCKS, FEED_COUNTS
+from prefixroute.live.diagnosis import RecentBatch, is_of_few
 from prefixroute.telemetry.prometheus import MetricsText
 
 if TYPE_CHECKING:
@@ -42,14 +43,14 @@ def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]
 
     ``crowded_blocks`` are those with more copies than requests can have made: the engine reports reuse in the shape of
     stores, and the replica should be declared with ``reuse_reports``. ``nothing_matches`` is ``None``, or blocks
-    reported since a prompt last matched one there, with the likely reason.
+    reported since a prompt last matched one there, by several batches, with the likely reason.
     """
     found: dict[str, Any] = {}
     feed, poll = watched.feeds.get(member.name), watched.polls.get(member.name)
-    sample = None
+    recent: tuple[RecentBatch, ...] = ()
     if feed is not None:
-        sample = feed["sample"]
-        found["feed"] = {name: value for name, value in feed.items() if name != "sample"}
+        recent = feed["recent"]
+        found["feed"] = {name: value for name, value in feed.items() if name != "recent"}
     if poll is not None:
         found["poll"] = poll
     blocks, unfilled = state.belief.unmatched_event_blocks()[member.slot], 0
@@ -59,8 +60,9 @@ def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]
         blocks += feed["events"].get("placeless", 0) + unfilled
     found["crowded_blocks"] = state.belief.crowded_blocks()[member.slot]
     found["nothing_matches"] = None
-    if blocks >= NOTHING_MATCHES_BLOCKS:
-        reason, detail = likely_reason(sample, state.block_size if unfilled else None)
+    if blocks >= NOTHING_MATCHES_BLOCKS and not is_of_few(blocks, recent):
+        samples = [batch.payload for batch in recent if batch.payload is not None]
+        reason, detail = likely_reason(samples, state.block_size if unfilled else None)
         found["nothing_matches"] = {"blocks": blocks, "reason": reason, "detail": detail}
     return found
 

@@ -203,8 +203,10 @@ pub struct FeedStats {
     pub missed: u64,
     /// Times that the engine began again.
     pub restarts: u64,
-    /// Batches that came again.
+    /// Batches that came again, or too late.
     pub stale: u64,
+    /// Batches of another data-parallel rank than the first one: engines' ranks have caches of their own.
+    pub other_rank: u64,
 }
 
 /// State and counters of an index.

@@ -179,8 +179,10 @@ value_class! {
         missed: u64,
         /// Times that the engine began again.
         restarts: u64,
-        /// Batches that came again.
+        /// Batches that came again, or too late.
         stale: u64,
+        /// Batches of another data-parallel rank than the first one.
+        other_rank: u64,
     }
 }
 

@@ -26,7 +26,7 @@ fn hash_bits(buckets: usize) -> u32 {
     buckets.ilog2() / 3 * 3 + 12
 }
 
-/// Buckets of which so many entries fill 53 %.
+/// Buckets of which so many entries fill 44 %.
 fn buckets_for(entries: usize) -> usize {
     (entries * 9 / 4).div_ceil(LANES).max(8)
 }
@@ -265,18 +265,37 @@ impl Table {
         }
     }
 
+    /// Takes no more than the names need, with some room to grow.
+    pub(super) fn shrink(&mut self, chunks: &Chunks) {
+        let buckets = if self.live == 0 { 0 } else { buckets_for(self.live) };
+        if buckets >= self.buckets.len() {
+            return;
+        }
+        (self.buckets, self.bits) = (Buckets::new(buckets), hash_bits(buckets.max(1)));
+        for (chunk, names) in chunks.all_names() {
+            for (at, &name) in names.iter().enumerate().filter(|&(_, &name)| name != NO_NAME) {
+                let home = self.home(name);
+                self.put(self.vacancy(home), home, Place { chunk, at: at as u32 });
+            }
+        }
+    }
+
+    /// Bytes that the table grows by for so many more names.
+    pub(super) fn growth(&self, names: usize) -> usize {
+        let entries = self.live + names;
+        if entries * 4 <= self.buckets.len() * LANES * 3 {
+            return 0;
+        }
+        buckets_for(entries).saturating_sub(self.buckets.len()) * size_of::<Bucket>()
+    }
+
     /// Grows until so many entries fill 44 % of it.
     fn rebuild(&mut self, entries: usize, chunks: &Chunks) {
         let old = self.buckets.len();
-        self.buckets.grow((entries * 9 / 4).div_ceil(LANES).max(8));
+        self.buckets.grow(buckets_for(entries));
         let before = std::mem::replace(&mut self.bits, hash_bits(self.buckets.len()));
         if before == self.bits {
             self.spread_out(old, chunks);
-/// Buckets of which so many entries fill 53 %.
-fn buckets_for(entries: usize) -> usize {
-    (entries * 9 / 4).div_ceil(LANES).max(8)
-}
-
         } else {
             self.put_anew(old, chunks);
         }

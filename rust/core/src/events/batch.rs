@@ -76,7 +76,9 @@ pub(crate) fn apply(
             done.reasons.push(format!("event {at}: {reason}"));
         }
     }
-    let counters = &mut engine.truth.feed_mut(slot).counters;
+    let feed = engine.truth.feed_mut(slot);
+    feed.compare_rank(batch.rank);
+    let counters = &mut feed.counters;
     counters.batches += 1;
     counters.events += done.events as u64;
     counters.refused += done.refused as u64;

@@ -21,6 +21,8 @@ pub(crate) struct Feed {
     pub tagged: Tagged,
     /// Blocks of the index in the largest engine block so far.
     pub ratio: u32,
+    /// The data-parallel rank that the first batch named.
+    pub rank: Option<i64>,
     /// Numbers of the batches applied.
     pub numbers: Numbers,
     pub counters: FeedStats,
@@ -34,6 +36,7 @@ impl Default for Feed {
             pages: Pages::default(),
             tagged: Tagged::default(),
             ratio: 1,
+            rank: None,
             numbers: Numbers::default(),
             counters: FeedStats::default(),
         }
@@ -50,6 +53,13 @@ impl Feed {
     /// The indexed group holds nothing any more.
     pub(crate) fn forget_indexed(&mut self) {
         (self.pages, self.tagged, self.ratio) = (Pages::default(), Tagged::default(), 1);
+    }
+
+    /// Counts a batch that says that it is of another rank than the first.
+    pub(super) fn compare_rank(&mut self, rank: Option<i64>) {
+        let Some(rank) = rank else { return };
+        let first = *self.rank.get_or_insert(rank);
+        self.counters.other_rank += u64::from(rank != first);
     }
 
     /// Compares a batch's number with those of the batches applied; without `room` it forgets one of them. True if the engine

@@ -7,7 +7,7 @@ use crate::events::{Feed, Held, MOST, NumberedBatch, Numbers, Page, Residence, R
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::FeedStats;
 
-fn counters(stats: &mut FeedStats) -> [&mut u64; 10] {
+fn counters(stats: &mut FeedStats) -> [&mut u64; 11] {
     [
         &mut stats.batches,
         &mut stats.events,
@@ -19,6 +19,7 @@ fn counters(stats: &mut FeedStats) -> [&mut u64; 10] {
         &mut stats.missed,
         &mut stats.restarts,
         &mut stats.stale,
+        &mut stats.other_rank,
     ]
 }
 
@@ -40,6 +41,7 @@ fn write_feed(out: &mut Writer, feed: &Feed) {
         out.u8(u8::from(batch.burnt));
     }
     out.u32(feed.ratio);
+    out.option(feed.rank.map(|rank| u64::from_ne_bytes(rank.to_ne_bytes())));
     for counter in counters(&mut feed.counters.clone()) {
         out.u64(*counter);
     }
@@ -125,6 +127,7 @@ pub(super) fn read(input: &mut Reader<'_>, engine: &mut Engine) -> Result<()> {
 fn read_feed(input: &mut Reader<'_>, block_size: usize) -> Result<Feed> {
     let numbers = read_numbers(input)?;
     let mut feed = Feed { numbers, ratio: input.u32()?, ..Feed::default() };
+    feed.rank = input.option()?.map(|rank| i64::from_ne_bytes(rank.to_ne_bytes()));
     if !(1..=MAX_BLOCK_SIZE as u32).contains(&feed.ratio) {
         return corrupt("a ratio of block sizes is out of range");
     }
