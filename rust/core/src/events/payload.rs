@@ -10,6 +10,10 @@ use crate::error::{Error, MAX_BLOCK_SIZE, MAX_PAYLOAD_BYTES, Result};
 use crate::hash::{ExtraKey, NamespaceSpec, namespace_seed};
 use crate::ids::EngineHash;
 
+/// Events of a batch: a byte can stand for one, which takes hundreds once it is read. Engines have thousands.
+const MAX_EVENTS: usize = 1 << 17;
+/// Extra keys of an event, of which a byte can stand for one, too.
+const MAX_KEYS: usize = 1 << 16;
 /// Characters of what an engine wrote that a message repeats.
 const SHOWN: usize = 40;
 
@@ -113,6 +117,9 @@ fn read_batch<'a>(input: &mut Reader<'a>) -> std::result::Result<Batch<'a>, Brok
         _ => return Err(Broken("it does not begin with a time")),
     };
     let Value::Array(count) = input.value()? else { return Err(Broken("its events are not an array")) };
+    if count > MAX_EVENTS {
+        return Err(Broken("it has more than 131,072 events"));
+    }
     let mut events = Vec::new();
     for _ in 0..count {
         events.push(read_event(input)?);
@@ -364,6 +371,9 @@ impl<'a> Raw<'a> {
                 Ok(Value::Nil) => continue,
                 _ => return refuse("extra_keys must have an array or nil for each block"),
             };
+            if keys.len() + items > MAX_KEYS {
+                return refuse(format!("extra_keys must have at most {MAX_KEYS} keys"));
+            }
             let text = block_keys(&mut blocks, items, adapter, block * block_size, block_size, &mut keys)?;
             if let Some(text) = text.filter(|_| first && block == 0 && salt.is_none()) {
                 *salt = Some(keys.remove(text).key);
