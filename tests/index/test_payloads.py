@@ -276,6 +276,19 @@ def test_a_window_of_any_block_size_bounds_what_is_usable(
         assert found == [usable(prompt // block_size * block_size) for prompt in range(65)], gone
 
 
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_what_is_believed_is_believed_of_windows_too(index: PrefixIndex, size: int) -> None:
+    """A decision says that the engine will hold the prompt in all of its groups. Its events bound only what they tell."""
+    kind = {**SLIDING, "kv_cache_spec_sliding_window": 8}
+    ends = range(size, 17, size)
+    index.apply("a", packed(stored(range(4, 17, 4), IDS[:16], **FULL), stored(ends, IDS[:16], size, **kind)))
+    index.insert("a", IDS)
+    assert match(index) == 32
+    index.apply("a", packed(removed(12, 16, group_idx=1)))
+    usable = [0, 0, 8, 8, 8, 8, 24, 24, 32] if size == 8 else [0, 4, 8, 8, 8, 8, 24, 28, 32]
+    assert [match(index, IDS[:end]) for end in range(0, 33, 4)] == usable
+
+
 def test_a_window_has_null_blocks_before_what_it_holds(index: PrefixIndex) -> None:
     """Its names are the last blocks of the tokens: engines store what the window still needs."""
     index.apply("a", packed(stored(range(1, 9), IDS, **FULL), stored([7, 8], IDS, **SLIDING)))

@@ -210,7 +210,7 @@ impl Engine {
         walk.feed(hashes, |slot, blocks| settle(out, slot, blocks, size));
         self.end_walk(walk, out);
         if self.truth.has_windows() {
-            self.truth.bound_by_windows(hashes, out);
+            self.truth.bound_by_windows(&self.held, hashes, out);
         }
     }
 

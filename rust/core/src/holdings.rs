@@ -131,6 +131,20 @@ impl Holdings {
         known.filter(crowded).map(|run| u64::from(self.trie.run(run).len)).sum()
     }
 
+    /// Of a prefix that a replica holds, the blocks that are belief; none at all if nothing is.
+    pub(crate) fn believed(&self, slot: Slot, prefix: &[BlockHash]) -> Vec<bool> {
+        let mut believed = Vec::new();
+        if self.holders.replicas()[slot.index()].believed > 0 {
+            let mut path = Vec::new();
+            self.trie.descend(RunId::ROOT, prefix, &mut path);
+            for run in path {
+                let is_belief = self.hold(run, slot).is_some_and(|hold| hold.is_belief());
+                believed.resize(believed.len() + self.trie.run(run).len as usize, is_belief);
+            }
+        }
+        believed
+    }
+
     /// The next run of belief to be evicted.
     pub(crate) fn oldest(&mut self, slot: Slot) -> Option<RunId> {
         self.holders.oldest(&self.trie.runs, slot)

@@ -133,13 +133,15 @@ impl Truth {
 
     /// Of what replicas with sliding-window groups hold of a prompt, what those groups leave usable.
     #[cold]
-    pub(crate) fn bound_by_windows(&self, hashes: &[BlockHash], out: &mut [u32]) {
+    pub(crate) fn bound_by_windows(&self, held: &Holdings, hashes: &[BlockHash], out: &mut [u32]) {
         let size = self.block_size;
         for &slot in &self.windowed {
             let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
             let mut blocks = *tokens as usize / size;
+            let believed = held.believed(slot, &hashes[..blocks]);
+            let usable = |window: &Window, blocks: usize| window.usable(&hashes[..blocks], &believed, size);
             // A prefix that one window allows can be too long for another: down to one that all allow.
-            while let Some(usable) = feed.windows.iter().map(|window| window.usable(&hashes[..blocks], size)).min() {
+            while let Some(usable) = feed.windows.iter().map(|window| usable(window, blocks)).min() {
                 if usable >= blocks {
                     break;
                 }

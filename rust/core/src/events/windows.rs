@@ -139,8 +139,9 @@ impl Window {
         }
     }
 
-    /// The longest part of a held prefix that this window leaves usable, in blocks of the index.
-    pub(crate) fn usable(&self, prefix: &[BlockHash], block_size: usize) -> usize {
+    /// The longest part of a held prefix that this window leaves usable, in blocks of the index. `believed`: blocks that the
+    /// replica is believed to hold, in all of its groups.
+    pub(crate) fn usable(&self, prefix: &[BlockHash], believed: &[bool], block_size: usize) -> usize {
         let size = self.block_size;
         if size == 0 || (size % block_size != 0 && block_size % size != 0) {
             return prefix.len();
@@ -151,18 +152,18 @@ impl Window {
             let block = (position % block_size == 0).then(|| prefix[position / block_size - 1]);
             let by_end = block.and_then(|block| self.ends.get(&block)).map(|&(name, _)| name);
             let held = by_end.or(before).and_then(|name| self.held.get(&name));
-            let Some(held) =
-                held.filter(|held| block.is_none_or(|block| held.block.is_none_or(|found| found == block)))
-            else {
+            let held = held.filter(|held| block.is_none_or(|block| held.block.is_none_or(|found| found == block)));
+            let is_believed = believed.get((position - 1) / block_size) == Some(&true);
+            if !(held.is_some() || is_believed) || (run == 0 && block.is_none()) {
                 (end, run, before) = (0, 0, None);
                 continue;
-            };
+            }
             end = if run == 0 { position / block_size } else { end };
             run += 1;
             if run == need {
                 break;
             }
-            before = held.before;
+            before = held.and_then(|held| held.before);
         }
         end
     }
