@@ -160,12 +160,15 @@ impl Holdings {
         growth
     }
 
-    /// What it takes to append a chunk to another, if names come along.
-    pub(crate) fn join_growth(&self, to: ChunkId, from: ChunkId) -> Growth {
-        let chunks = &self.trie.chunks;
+    /// Whether the bound leaves room for a run and its child in one chunk.
+    pub(crate) fn fits_joined(&self, run: RunId, child: RunId) -> bool {
+        let (to, from, chunks) = (self.trie.run(run).chunk, self.trie.run(child).chunk, &self.trie.chunks);
         let gets_names = chunks.is_named(from);
         let naming = if gets_names { self.trie.naming_bytes(to) } else { 0 };
-        let views = self.trie.views_growth(to, from);
-        Growth::of_bytes(chunks.append_growth(to, chunks.len(from) as usize, gets_names) + naming + views)
+        let bytes = || {
+            let blocks = chunks.append_growth(to, chunks.len(from) as usize, gets_names);
+            blocks + naming + self.trie.views_growth(to, from)
+        };
+        to == from || self.fits(&Growth::of_bytes(bytes()))
     }
 }

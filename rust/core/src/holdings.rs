@@ -284,8 +284,7 @@ impl Holdings {
         if !self.holders.same(&self.trie.runs, run, child) || !self.trie.can_share_chunk(run, child) {
             return None;
         }
-        let (to, from) = (self.trie.run(run).chunk, self.trie.run(child).chunk);
-        if to != from && self.limit.is_some() && !self.fits(&self.join_growth(to, from)) {
+        if self.limit.is_some() && !self.fits_joined(run, child) {
             return None;
         }
         if let Some(moved) = self.trie.share_chunk(run, child) {

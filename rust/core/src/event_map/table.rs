@@ -275,7 +275,7 @@ impl Table {
         for (chunk, names) in chunks.all_names() {
             for (at, &name) in names.iter().enumerate().filter(|&(_, &name)| name != NO_NAME) {
                 let home = self.home(name);
-                self.put(self.vacancy(home), home, Place { chunk, at: at as u32 });
+                self.put(self.vacancy(home.bucket as usize), home, Place { chunk, at: at as u32 });
             }
         }
     }

@@ -130,6 +130,11 @@ impl Pool {
         Records { len: records.len + 1, ..records }
     }
 
+    /// Whether one more array of a class makes the array grow.
+    fn grows_for(&self, class: u8) -> bool {
+        self.free[usize::from(class)] == FREE_END && self.records.len() + (1 << class) > self.records.capacity()
+    }
+
     /// Takes a record out; an empty array is given back, one that is a quarter full moves to one of half the size (not at half,
     /// where the next record would move it again).
     pub(super) fn remove(&mut self, records: Records, at: usize) -> Records {
@@ -140,10 +145,7 @@ impl Pool {
         }
         self.records.copy_within(first + at + 1..first + len, first + at);
         let left = Records { len: records.len - 1, ..records };
-        let smaller = 1 << records.class >> 1;
-        let grows = self.free[usize::from(records.class.saturating_sub(1))] == FREE_END
-            && self.records.len() + smaller > self.records.capacity();
-        if records.class < 2 || len - 1 > smaller >> 1 || grows {
+        if records.class < 2 || len - 1 > 1 << records.class >> 2 || self.grows_for(records.class - 1) {
             return left;
         }
         let smaller = self.copied(left, records.class - 1);
