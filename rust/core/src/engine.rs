@@ -139,7 +139,8 @@ impl Engine {
     pub(crate) fn insert(&mut self, slot: Slot, hashes: &[BlockHash], now: f64) -> Inserted {
         self.belief.advance(now);
         self.expire_slot(slot);
-        let fits = budget::make_room(&mut self.held, slot, hashes);
+        let bounded = self.held.limit.is_some();
+        let fits = if bounded { budget::make_room(&mut self.held, slot, hashes) } else { hashes.len() };
         let mut done = self.belief.insert(&mut self.held, slot, &hashes[..fits]);
         let over = hashes.len() - fits;
         done.dropped += over;

@@ -246,7 +246,8 @@ impl Holdings {
             self.trie.shorten(run, to - from);
             self.holders.resized(slot, &hold, to, from);
         } else {
-            let piece = self.try_cut(run, from, to).unwrap_or(run);
+            let whole = to - from == found.len;
+            let piece = if whole { run } else { self.try_cut(run, from, to).unwrap_or(run) };
             self.drop_holder(piece, slot);
         }
     }

@@ -171,9 +171,10 @@ impl Chunks {
         if place.at == 0 {
             chunk.head = run;
         } else if let Some(named) = &mut chunk.named {
-            let before = view_bytes(named.views.len());
-            named.views.insert(place.at, run);
-            self.bytes = self.bytes - before + view_bytes(named.views.len());
+            let views = named.views.len();
+            if named.views.insert(place.at, run).is_none() {
+                self.bytes = self.bytes - view_bytes(views) + view_bytes(views + 1);
+            }
         }
     }
 
