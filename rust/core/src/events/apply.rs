@@ -295,6 +295,10 @@ impl Truth {
         done: &mut Stored,
     ) -> bool {
         let Some(&orphan) = self.orphans.find(slot, name) else { return false };
+        if !admit_apart(held, || self.feed_mut(slot).tagged.growth(residence, 1)) {
+            *done += dropped(held, 1);
+            return true;
+        }
         let waiting = done.orphaned;
         self.wait_for_parent(held, Orphan { medium: residence.medium, ..orphan }, done);
         if done.orphaned > waiting {
