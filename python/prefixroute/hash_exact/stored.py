@@ -21,6 +21,7 @@ _ARRAY_FIELDS = (
     "lora_id",
     "medium",
     "lora_name",
+    "extra_keys",
 )
 
 
@@ -38,6 +39,7 @@ class StoredEvent:
         after: look-ahead tokens of each block, where the engine gives them.
         digests: the whole digest of each block, where the engine publishes bytes instead of integers.
         parent_digest: that of the parent.
+        adapter: the adapter's name, or its number where the engine gives no name; ``None`` = the base model.
     """
 
     hashes: tuple[int, ...]
@@ -48,6 +50,7 @@ class StoredEvent:
     after: tuple[tuple[int, ...], ...] = ()
     digests: tuple[bytes, ...] = ()
     parent_digest: bytes | None = None
+    adapter: str | None = None
 
     @property
     def masked(self) -> bool:
@@ -97,7 +100,7 @@ def stored_events(payload: bytes, lora_path: str = "") -> Iterator[StoredEvent]:
 
 def _stored(fields: Mapping[str, Any], lora_path: str) -> StoredEvent:
     told, parent = fields["block_hashes"], fields.get("parent_block_hash")
-    lora, size = fields.get("lora_name"), int(fields["block_size"])
+    lora, number, size = fields.get("lora_name"), fields.get("lora_id"), int(fields["block_size"])
     tokens = [index(token[0] if isinstance(token, list) else token) for token in fields["token_ids"]]
     last = fields["token_ids"][-1]
     if isinstance(last, list):  # pairs of neighbours: the last one brings the token after the block
@@ -113,10 +116,11 @@ def _stored(fields: Mapping[str, Any], lora_path: str) -> StoredEvent:
         parent=None if parent is None else _as_int(parent),
         token_ids=tuple(tokens),
         block_size=size,
-        contents=tuple(_content(extra, (lora, lora_path), salt, number, size) for number, extra in enumerate(keys)),
+        contents=tuple(_content(extra, (lora, lora_path), salt, block, size) for block, extra in enumerate(keys)),
         after=tuple(map(tuple, fields.get("lookahead_token_ids") or ())),
         digests=tuple(told) if all(isinstance(value, bytes) for value in told) else (),
         parent_digest=parent if isinstance(parent, bytes) else None,
+        adapter=str(number) if lora is None and isinstance(number, int) else lora,
     )
 
 

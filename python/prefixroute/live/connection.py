@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prefixroute.errors import ConfigError, PrefixRouteError, UnknownReplicaError
 from prefixroute.extras import extra_module
-from prefixroute.live.diagnosis import RECENT_BATCHES, RecentBatch
+from prefixroute.live.diagnosis import RecentStores
 from prefixroute.live.feed import KvFeed
 from prefixroute.live.frames import (
     END,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from prefixroute.index import Applied
 
 _LOG = logging.getLogger("prefixroute")
-SAMPLE_BYTES = 1 << 17
-"""A recent batch up to this size is kept, to say why nothing matches."""
 LOAD_QUEUE = 16
 """Load reports that may wait: only the newest matters."""
 REFILL_S, REFILL_MAX_S = 10.0, 3_600.0
@@ -116,7 +114,7 @@ class Connection:
         )
         self._counts: Counter[str] = Counter()
         self._applied: Counter[str] = Counter()
-        self._recent: deque[RecentBatch] = deque(maxlen=RECENT_BATCHES)
+        self._recent = RecentStores()
         self._note = ""
         self._listening = False  # whether it listens to every topic, to name the one that is published
         self._lag_s: float | None = None
@@ -261,7 +259,7 @@ class Connection:
             return
         blocks = applied.stored + applied.confirmed + applied.placeless + applied.unfilled
         if blocks:
-            self._recent.append(RecentBatch(blocks, payload if len(payload) <= SAMPLE_BYTES else None))
+            self._recent.note(blocks, payload)
         if applied.rank is not None and applied.rank != self.feed.rank:
             self._bad(
                 "wrong_rank", f"batches are of rank {applied.rank}, and the feed is that of rank {self.feed.rank}"
@@ -347,7 +345,8 @@ class Connection:
             "connections": live.connections,
             "disconnections": live.disconnections,
             "events": dict(self._applied),
-            "recent": tuple(self._recent),
+            "recent": tuple(self._recent.blocks),
+            "samples": self._recent.samples,
         }
 
     def _silence(self) -> str:
@@ -366,7 +365,7 @@ def blank_stats(note: str = "") -> dict[str, Any]:
     """Return the state of a feed that has not been opened: what it would tell is unknown, and counts are zero."""
     state = {"connected": False, "degraded": True, "partial": True, "last": None, "waiting": 0, "idle_s": None}
     counts = dict.fromkeys(FEED_COUNTS, 0)
-    return {**state, "lag_s": None, "note": note, **counts, "events": {}, "recent": ()}
+    return {**state, "lag_s": None, "note": note, **counts, "events": {}, "recent": (), "samples": ()}
 
 
 BLOCKS = (

@@ -97,7 +97,8 @@ class Subscriber:
         missing ones; ``idle_s`` = seconds since the last batch; ``lag_s`` = age of the last batch when it was applied,
         by both machines' clocks; ``note`` = what was wrong last; the counts of
         :class:`~prefixroute.live.sequence.SequenceStats` and of :data:`~prefixroute.live.connection.COUNTS`; ``events``
-        = what the batches did to the index, summed; ``recent`` = the last batches that stored something.
+        = what the batches did to the index, summed; ``recent`` = blocks of the last batches that stored some;
+        ``samples`` = such batches.
         """
         unopened = {name: blank_stats(note) for name, note in list(self._unopened.items())}
         return unopened | {name: connection.stats() for name, connection in list(self._connections.items())}

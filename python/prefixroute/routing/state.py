@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from prefixroute.columns import Kernel
     from prefixroute.routing.config import RouterConfig
     from prefixroute.routing.ledger import Attempt, Listener
-    from prefixroute.types import LoadReport
+    from prefixroute.types import LoadReport, Namespace
 
 _LOG = logging.getLogger("prefixroute")
+RECENT_NAMESPACES = 64
+"""Prompts whose namespaces are remembered, to say why none of them matches what an engine reports."""
 SWEEP_S = 1.0
 """Seconds between two looks for expired tickets, idle sessions and blocks past their lifetime."""
 
@@ -90,6 +93,7 @@ class RouterState:
         booked_load: the load signal, if the ledger has it, by its place in ``Ledger.LOADS``; else ``None``.
         capped: whether there are admission caps.
         decision_id: number of the next decision.
+        recent_namespaces: those of the last prompts, as they were given.
         epoch: counts changes of the weights.
         width: slots that the belief may write; at least those of the fleet.
         sweep_at: time of the next look for what has expired.
@@ -140,6 +144,7 @@ class RouterState:
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
         self.decision_id = self.epoch = self.width = 0
+        self.recent_namespaces: deque[Namespace | None] = deque(maxlen=RECENT_NAMESPACES)
         self.sweep_at = float("-inf")
         self.step: Any = None
         self.on_expired: Callable[[Attempt], object] | None = None

@@ -34,6 +34,7 @@ def choose(state: RouterState, query: Query) -> Decision:
         state.listener.refresh()
     decision = decide(state, query)
     state.decision_id += 1
+    state.recent_namespaces.append(query.info.namespace)
     return decision
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefixroute.live import likely_reason
 from prefixroute.live.connection import BLOCKS, FEED_COUNTS
-from prefixroute.live.diagnosis import RecentBatch, is_of_few
+from prefixroute.live.diagnosis import is_mostly_unfilled, is_of_few
 from prefixroute.telemetry.prometheus import MetricsText
 
 if TYPE_CHECKING:
@@ -47,24 +48,45 @@ def told(state: RouterState, member: Member, watched: Watched) -> dict[str, Any]
     """
     found: dict[str, Any] = {}
     feed, poll = watched.feeds.get(member.name), watched.polls.get(member.name)
-    recent: tuple[RecentBatch, ...] = ()
     if feed is not None:
-        recent = feed["recent"]
-        found["feed"] = {name: value for name, value in feed.items() if name != "recent"}
+        found["feed"] = {name: value for name, value in feed.items() if name not in ("recent", "samples")}
     if poll is not None:
         found["poll"] = poll
-    blocks, unfilled = state.belief.unmatched_event_blocks()[member.slot], 0
-    if feed is not None and not feed["events"].get("stored"):
-        # Of an engine whose events say what nobody can compare, or whose chains end before one block of the router.
-        unfilled = feed["events"].get("unfilled", 0)
-        blocks += feed["events"].get("placeless", 0) + unfilled
     found["crowded_blocks"] = state.belief.crowded_blocks()[member.slot]
-    found["nothing_matches"] = None
-    if blocks >= NOTHING_MATCHES_BLOCKS and not is_of_few(blocks, recent):
-        samples = [batch.payload for batch in recent if batch.payload is not None]
-        reason, detail = likely_reason(samples, state.block_size if unfilled else None)
-        found["nothing_matches"] = {"blocks": blocks, "reason": reason, "detail": detail}
+    found["nothing_matches"] = _nothing_matches(state, state.belief.unmatched_event_blocks()[member.slot], feed)
     return found
+
+
+def _nothing_matches(state: RouterState, blocks: int, feed: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the blocks that no prompt matches with the likely reason, ``None`` if they are few or of few batches.
+
+    Args:
+        state: of the router.
+        blocks: blocks that the index has stored since a prompt last matched one at the replica.
+        feed: what its feed tells; ``None`` = it has none, and events are applied by the host.
+    """
+    samples: Sequence[bytes] = ()
+    recent: Sequence[int] = ()
+    unfilled = unindexed = 0
+    if feed is not None:
+        samples, recent, events = feed["samples"], feed["recent"], Counter(feed["events"])
+        stored = events["stored"] + events["confirmed"]
+        if blocks >= stored:  # No prompt has ever matched. Then blocks that the index could not store count as well.
+            if blocks + events["unfilled"] >= NOTHING_MATCHES_BLOCKS and is_mostly_unfilled(
+                samples, stored, events["unfilled"], state.block_size
+            ):
+                unfilled = events["unfilled"]
+            blocks += unfilled + (events["placeless"] if events["placeless"] > stored else 0)
+        if stored + blocks == 0:
+            unindexed = blocks = events["unindexed"]
+    if blocks < NOTHING_MATCHES_BLOCKS or (not unindexed and is_of_few(blocks, recent)):
+        return None
+    names = state.fleet.now.cache_names
+    routed = [names.of(namespace) for namespace in list(state.recent_namespaces)]
+    reason, detail = likely_reason(
+        samples, routed, unfilled_size=state.block_size if unfilled else None, unindexed=unindexed > 0
+    )
+    return {"blocks": blocks, "reason": reason, "detail": detail}
 
 
 _GAUGES = {
