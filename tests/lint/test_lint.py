@@ -14,10 +14,10 @@ from prefixroute.lint import (
     RULES,
     ApiSettings,
     EngineSettings,
-    Finding,
+    LintFinding,
     LintReport,
+    LintSettings,
     RouterSettings,
-    Settings,
     lint,
     read_entries,
 )
@@ -58,7 +58,7 @@ def names(report: LintReport) -> list[str]:
     return [finding.rule.name for finding in report.findings]
 
 
-def found(report: LintReport, name: str) -> Finding:
+def found(report: LintReport, name: str) -> LintFinding:
     """Return the first finding of a rule."""
     return next(one for one in report.findings if one.rule.name == name)
 
@@ -107,7 +107,7 @@ def test_a_lifetime_that_does_not_fit(linted: Callable[..., LintReport]) -> None
     assert (finding.evidence["lifetime"], finding.evidence["best"]) == ("5m", "1h")
     rare = [row(n, timestamp=1_790_000_000 + 90_000 * n) for n in range(40)]
     assert "written-for-nothing" in names(linted(rare, model=SONNET))
-    asked = Settings(api=ApiSettings(lifetime="1h"))
+    asked = LintSettings(api=ApiSettings(lifetime="1h"))
     assert "lifetime" not in names(linted(rows, model=SONNET, settings=asked))
 
 
@@ -166,36 +166,36 @@ def test_workspaces_write_for_themselves(linted: Callable[..., LintReport]) -> N
 
 def test_a_binding_shorter_than_the_lifetime(linted: Callable[..., LintReport]) -> None:
     rows = [row(n, timestamp=1_790_000_000 + 100 * n) for n in range(60)]
-    settings = Settings(api=ApiSettings(lifetime="1h", binding_s=300.0, targets=4))
+    settings = LintSettings(api=ApiSettings(lifetime="1h", binding_s=300.0, targets=4))
     finding = found(linted(rows, model=SONNET, settings=settings), "binding-shorter-than-lifetime")
     assert (finding.usd_per_month or 0) > 0
-    longer = Settings(api=ApiSettings(lifetime="1h", binding_s=3_600.0))
+    longer = LintSettings(api=ApiSettings(lifetime="1h", binding_s=3_600.0))
     assert "binding-shorter-than-lifetime" not in names(linted(rows, model=SONNET, settings=longer))
 
 
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        (Settings((EngineSettings("a", prefix_caching=False),)), "cache-off"),
-        (Settings((EngineSettings("a", capacity_tokens=2_000),)), "cache-too-small"),
-        (Settings((EngineSettings("a", hash_seed="0"), EngineSettings("b", hash_seed="1"))), "hash-seeds-differ"),
-        (Settings((EngineSettings("a", hash_seed="0"), EngineSettings("b"))), "hash-seeds-differ"),
-        (Settings(router=RouterSettings(processes=4)), "routers-not-sticky"),
+        (LintSettings((EngineSettings("a", prefix_caching=False),)), "cache-off"),
+        (LintSettings((EngineSettings("a", capacity_tokens=2_000),)), "cache-too-small"),
+        (LintSettings((EngineSettings("a", hash_seed="0"), EngineSettings("b", hash_seed="1"))), "hash-seeds-differ"),
+        (LintSettings((EngineSettings("a", hash_seed="0"), EngineSettings("b"))), "hash-seeds-differ"),
+        (LintSettings(router=RouterSettings(processes=4)), "routers-not-sticky"),
         (
-            Settings((EngineSettings("a", capacity_tokens=300_000),), RouterSettings(capacity_tokens=600_000)),
+            LintSettings((EngineSettings("a", capacity_tokens=300_000),), RouterSettings(capacity_tokens=600_000)),
             "capacity-told-wrongly",
         ),
-        (Settings((EngineSettings("a", block_size=16),), RouterSettings(block_size=64)), "block-size-differs"),
+        (LintSettings((EngineSettings("a", block_size=16),), RouterSettings(block_size=64)), "block-size-differs"),
     ],
 )
-def test_settings_that_stand_in_the_way(linted: Callable[..., LintReport], settings: Settings, name: str) -> None:
+def test_settings_that_stand_in_the_way(linted: Callable[..., LintReport], settings: LintSettings, name: str) -> None:
     assert names(linted([row(number) for number in range(60)], settings=settings)) == [name]
 
 
 def test_settings_in_order(linted: Callable[..., LintReport]) -> None:
     engines = tuple(EngineSettings(name, True, 16, 300_000, "0", "sha256") for name in "ab")
     router = RouterSettings(2, sticky=True, capacity_tokens=300_000, block_size=16)
-    assert names(linted([row(number) for number in range(60)], settings=Settings(engines, router))) == []
+    assert names(linted([row(number) for number in range(60)], settings=LintSettings(engines, router))) == []
 
 
 def test_a_trace_without_bodies_is_checked_as_far_as_it_goes() -> None:

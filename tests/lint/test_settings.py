@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from prefixroute import ConfigError
-from prefixroute.lint import ApiSettings, EngineSettings, RouterSettings, Settings
+from prefixroute.lint import ApiSettings, EngineSettings, LintSettings, RouterSettings
 
-SECTIONS = Settings(
+SECTIONS = LintSettings(
     (EngineSettings("a", False, 16, 16_000, "0", "sha256"), EngineSettings("engine 1", None, 32, None, None, None)),
     RouterSettings(4, sticky=True, capacity_tokens=300_000, binding_s=600.0),
     ApiSettings("claude-sonnet-5-5", "1h", 300.0, 3),
@@ -52,17 +52,17 @@ api: {model: claude-sonnet-5-5, lifetime: 1h, binding_s: 300.0, targets: 3}
 def test_both_forms_say_the_same(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    assert Settings.read(path) == SECTIONS
+    assert LintSettings.read(path) == SECTIONS
 
 
 def test_an_engines_own_file(tmp_path: Path) -> None:
     path = tmp_path / "vllm.yaml"
     path.write_text("model: Qwen/Qwen3-8B\nno-enable-prefix-caching: true\nblock-size: 16\nmax-num-seqs: 256\n")
-    assert Settings.read(path).engines == (EngineSettings("engine", False, 16),)
+    assert LintSettings.read(path).engines == (EngineSettings("engine", False, 16),)
     path.write_text("disable-radix-cache: true\nmax-total-tokens: 300000\n")
-    assert Settings.read(path).engines == (EngineSettings("engine", False, None, 300_000),)
+    assert LintSettings.read(path).engines == (EngineSettings("engine", False, None, 300_000),)
     path.write_text("{}")
-    assert Settings.read(path) == Settings()
+    assert LintSettings.read(path) == LintSettings()
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_what_is_refused(tmp_path: Path, name: str, text: str, told: str) -> Non
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(ConfigError, match=told) as raised:
-        Settings.read(path)
+        LintSettings.read(path)
     assert str(path) in str(raised.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read settings"):
-        Settings.read(tmp_path / "none.toml")
+        LintSettings.read(tmp_path / "none.toml")

@@ -23,7 +23,7 @@ from prefixroute.replay import (
     PromptMaker,
     ReplayRow,
     ReplaySettings,
-    Slo,
+    RequestSlo,
     compared,
     differences,
     predict,
@@ -94,7 +94,7 @@ def test_tokens_are_of_the_vocabulary() -> None:
 def test_policies_are_measured_on_the_same_requests_from_empty_caches(engines: list[FakeEngine]) -> None:
     workload = small_chat(60)
     told: list[float] = []
-    chosen = settings(engines, policies=("round-robin", "session"), parts=2, warmup=5, slo=Slo(ttft_s=10.0))
+    chosen = settings(engines, policies=("round-robin", "session"), parts=2, warmup=5, slo=RequestSlo(ttft_s=10.0))
     found = asyncio.run(replay(workload, chosen, progress=lambda share, _: told.append(share)))
     assert len(found.rows) == 120
     assert [row.error for row in found.rows] == [""] * 120
@@ -225,7 +225,7 @@ def test_thousands_of_requests_while_one_engine_fails_and_another_dies() -> None
             threading.Thread(target=fast[1].kill).start()
 
     try:
-        chosen = settings(fast, policies=("round-robin", "random"), parts=1, warmup=100, slo=Slo(ttft_s=30.0))
+        chosen = settings(fast, policies=("round-robin", "random"), parts=1, warmup=100, slo=RequestSlo(ttft_s=30.0))
         found = asyncio.run(replay(workload, chosen, progress=fail))
     finally:
         for engine in fast:
@@ -303,15 +303,15 @@ def test_times_count_from_when_a_request_was_due() -> None:
 def test_figures_of_known_rows() -> None:
     rows = [row(number) for number in range(10)]
     rows += [row(10, error="status 500", first_s=None, done_s=None), row(11, warm=True, cached_tokens=0)]
-    found = Figures.of("a", rows, 2, Slo(ttft_s=1.0, tpot_s=0.4))
+    found = Figures.of("a", rows, 2, RequestSlo(ttft_s=1.0, tpot_s=0.4))
     assert (found.requests, found.errors) == (11, 1)
     assert found.ttft_mean_s == found.ttft_p99_s == 1.0
     assert found.recompute_ratio == pytest.approx(0.6)
     assert found.skew == pytest.approx(2 * 6 / 11)
     assert (found.goodput_rps, found.good_share) == (0.0, 0.0)
-    assert Figures.of("a", rows, 2, Slo(ttft_s=1.0)).goodput_rps == pytest.approx(1.0)
+    assert Figures.of("a", rows, 2, RequestSlo(ttft_s=1.0)).goodput_rps == pytest.approx(1.0)
     assert found.late_max_s == 0.5
-    empty = Figures.of("a", [], 2, Slo())
+    empty = Figures.of("a", [], 2, RequestSlo())
     assert empty.to_dict()["ttft_mean_s"] is None
 
 
@@ -341,7 +341,7 @@ def test_what_no_request_has_under_both_policies_is_in_no_difference() -> None:
     rows += [row(number, policy="c", error="status 500", first_s=None) for number in range(3)]
     found = differences([replace(one, cached_tokens=None) for one in rows], "abc")
     assert {(one.policy, one.figure) for one in found} == {("b", figure) for figure in ("ttft_s", "tpot_s", "total_s")}
-    nothing = Figures.of("c", [one for one in rows if one.policy == "c"], 2, Slo())
+    nothing = Figures.of("c", [one for one in rows if one.policy == "c"], 2, RequestSlo())
     cells = {column.title: column.cell(nothing) for column in MEASURED}
     assert (cells["TTFT mean ms"], cells["p99 ms"]) == ("-", "-")
 

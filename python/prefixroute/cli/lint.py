@@ -14,7 +14,7 @@ from prefixroute.cli.hardware import PricedMachine
 from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import TraceOptions
 from prefixroute.document import SCHEMA, json_text
-from prefixroute.lint import LEVELS, Settings, lint, read_entries
+from prefixroute.lint import LEVELS, LintSettings, lint, read_entries
 from prefixroute.providers.tables import find_model, read_provider
 from prefixroute.report.plans import lint_table
 from prefixroute.report.sarif import sarif
@@ -52,7 +52,7 @@ def command(
     """Check a log and settings for what stands in the way of caches: prompts, lifetimes, engines, routers, keys."""
     if sarif_file is not None:
         check_writable("--sarif", sarif_file)
-    settings = Settings() if config is None else Settings.read(config)
+    settings = LintSettings() if config is None else LintSettings.read(config)
     own = () if prices is None else (read_provider(prices),)
     named = api_model or (None if settings.api is None else settings.api.model)
     spec = Spec.parse(log)

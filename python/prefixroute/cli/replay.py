@@ -17,7 +17,7 @@ from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.replay import Predictions, Replayed, ReplaySettings, Slo, compared, predict, replay, write_rows
+from prefixroute.replay import Predictions, Replayed, ReplaySettings, RequestSlo, compared, predict, replay, write_rows
 from prefixroute.report.replays import replay_notes, replay_sheet
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
@@ -90,7 +90,7 @@ def command(
         reset=not sending.no_reset,
         model=served_model,
         timeout_s=sending.timeout,
-        slo=Slo(slo_ttft, slo_tpot),
+        slo=RequestSlo(slo_ttft, slo_tpot),
         seed=seed,
         api_key=os.environ.get("PREFIXROUTE_API_KEY"),
         **({} if capacity is None else {"capacity_tokens": capacity}),

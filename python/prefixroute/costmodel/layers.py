@@ -38,7 +38,7 @@ STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class AttentionHeads:
     """Heads of one kind of layer: how many, how many of keys and values, and their sizes."""
 
     heads: int
@@ -72,7 +72,7 @@ class _Like(NamedTuple):
     """What layers of attention have in common that are alike."""
 
     kind: str
-    heads: Heads
+    heads: AttentionHeads
     ratio: int
     shared: bool
     indexed: bool
@@ -142,30 +142,30 @@ class Layers:
         """Numbers of a latent of keys and values; 0 where there is none."""
         return self._fields.size("kv_lora_rank", default=0)
 
-    def heads(self, layer: int) -> Heads:
+    def heads(self, layer: int) -> AttentionHeads:
         """Return the heads of a layer of attention."""
         fields = self._fields
         plain = self._plain_heads(layer)
         if self.latent:
             keys = fields.size("qk_nope_head_dim") + fields.size("qk_rope_head_dim")
-            return Heads(plain.heads, 1, keys, fields.size("v_head_dim", default=plain.values))
+            return AttentionHeads(plain.heads, 1, keys, fields.size("v_head_dim", default=plain.values))
         if self.kinds[layer] == WINDOWED:
             keys = fields.size("swa_head_dim", default=plain.keys)
-            return Heads(
+            return AttentionHeads(
                 fields.size("swa_num_attention_heads", default=plain.heads),
                 fields.size("swa_num_key_value_heads", default=plain.kv_heads),
                 keys,
                 fields.size("swa_v_head_dim", default=plain.values if keys == plain.keys else keys),
             )
         wide = fields.size("global_head_dim", default=0)
-        return Heads(
+        return AttentionHeads(
             plain.heads,
             fields.size("num_global_key_value_heads", default=plain.kv_heads),
             wide or plain.keys,
             wide or plain.values,
         )
 
-    def _plain_heads(self, layer: int) -> Heads:
+    def _plain_heads(self, layer: int) -> AttentionHeads:
         fields = self._fields
         heads = fields.size("num_attention_heads", "n_head", "num_heads", "n_heads")
         hidden = fields.size("hidden_size", "n_embd", "d_model", "n_embed")
@@ -173,7 +173,7 @@ class Layers:
         listed = fields.get(_KV_HEADS_BY_LAYER) is not None
         kv_heads = fields.sizes(_KV_HEADS_BY_LAYER, self._count)[layer] if listed else self._count_kv_heads(heads)
         values = fields.size("v_head_dim", default=size) if not self.latent else size
-        return Heads(heads, kv_heads, size, values)
+        return AttentionHeads(heads, kv_heads, size, values)
 
     def _count_kv_heads(self, heads: int) -> int:
         fields = self._fields
@@ -223,7 +223,7 @@ class Layers:
             )
         return [Attention(layers, heads.width, heads.kv_values, heads.kv_heads, window=window, shared=like.shared)]
 
-    def _compressed(self, layers: int, ratio: int, heads: Heads) -> list[Attention]:
+    def _compressed(self, layers: int, ratio: int, heads: AttentionHeads) -> list[Attention]:
         """Return layers that keep one entry, key and value in one, for ``ratio`` tokens, and a window of plain ones."""
         window = self._fields.size("sliding_window")
         kept = [Attention(layers, heads.heads * heads.keys, heads.keys, 1, latent=True, window=window)]

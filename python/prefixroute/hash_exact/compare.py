@@ -11,7 +11,7 @@ from prefixroute.hash_exact.scheme import Content, HashScheme, NotReproducibleEr
 from prefixroute.hash_exact.stored import U64, StoredEvent
 
 
-class Block(NamedTuple):
+class HashedBlock(NamedTuple):
     """One block of an event.
 
     Attributes:
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 @dataclass(slots=True)
-class Comparison:
+class HashComparison:
     """What a scheme makes of events.
 
     Attributes:
@@ -52,9 +52,9 @@ class Comparison:
         refused: why others were not computed.
     """
 
-    matched: list[Block] = field(default_factory=list)
+    matched: list[HashedBlock] = field(default_factory=list)
     mismatched: int = 0
-    first: list[Block] = field(default_factory=list)
+    first: list[HashedBlock] = field(default_factory=list)
     unchecked: int = 0
     orphans: int = 0
     refused: list[NotReproducibleError] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Comparison:
         return bool(self.matched) and not self.mismatched
 
 
-def compare(events: Iterable[StoredEvent], scheme: HashScheme[Any], unit: int | None = None) -> Comparison:
+def compare(events: Iterable[StoredEvent], scheme: HashScheme[Any], unit: int | None = None) -> HashComparison:
     """Recompute events from the root of their prompts.
 
     Args:
@@ -73,7 +73,7 @@ def compare(events: Iterable[StoredEvent], scheme: HashScheme[Any], unit: int | 
         scheme: how to hash.
         unit: tokens in a block of the chain, where events have longer ones; ``None`` = as events have.
     """
-    found = Comparison()
+    found = HashComparison()
     known: dict[int, Any] = {}
     for event in events:
         state = _begin(event, scheme, known)
@@ -126,8 +126,10 @@ def continues(events: Iterable[StoredEvent], scheme: HashScheme[Any], unit: int 
     return checked > 0
 
 
-def _block(event: StoredEvent, number: int) -> Block:
-    return Block(event.contents[number], number, event.block_size, not number and event.parent is None, event.masked)
+def _block(event: StoredEvent, number: int) -> HashedBlock:
+    return HashedBlock(
+        event.contents[number], number, event.block_size, not number and event.parent is None, event.masked
+    )
 
 
 def _begin(event: StoredEvent, scheme: HashScheme[Any], known: dict[int, Any]) -> Any:
@@ -175,7 +177,7 @@ def _walk_masked(
         yield missing, state, False
 
 
-def _stepped(scheme: HashScheme[Any], state: Any, tokens: tuple[int, ...], block: Block, unit: int | None) -> Any:
+def _stepped(scheme: HashScheme[Any], state: Any, tokens: tuple[int, ...], block: HashedBlock, unit: int | None) -> Any:
     """Add a block, whole or in parts, to a chain."""
     size = unit or block.size
     parts = max(1, (len(tokens) - scheme.look_ahead) // size)

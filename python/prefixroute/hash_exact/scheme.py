@@ -50,7 +50,7 @@ class NotReproducibleError(ConfigError):
         self.reason = reason
 
 
-class Choice(NamedTuple):
+class SchemeChoice(NamedTuple):
     """A field of a scheme that engines set in different ways.
 
     Attributes:
@@ -140,7 +140,7 @@ class HashScheme(ABC, Generic[State]):
     """Whether a short last block is hashed too."""
     look_ahead = 0
     """Tokens after a block that enter its hash (EAGLE)."""
-    choices: ClassVar[Mapping[str, Choice]] = {}
+    choices: ClassVar[Mapping[str, SchemeChoice]] = {}
     """Fields that an engine may have set otherwise, most telling first."""
     root_inputs: ClassVar[tuple[Reason, ...]] = ()
     """What the root covers that no event carries."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from prefixroute.hash_exact.scheme import PLAIN, Choice, Content, HashScheme, NotReproducibleError
+from prefixroute.hash_exact.scheme import PLAIN, Content, HashScheme, NotReproducibleError, SchemeChoice
 from prefixroute.validation import shown
 
 _SALT_TAG = b"sglang-cache-salt-v1\0"
@@ -35,8 +35,8 @@ class SglangHashes(HashScheme[bytes]):
 
     partial_tail = True
     choices = {  # noqa: RUF012  # declared as a ClassVar by the base
-        "bigram": Choice("look_ahead", (False, True), "pages hold pairs of tokens (EAGLE): {}"),
-        "dynamo_format": Choice("format", (False, True), "events are in Dynamo's format: {}"),
+        "bigram": SchemeChoice("look_ahead", (False, True), "pages hold pairs of tokens (EAGLE): {}"),
+        "dynamo_format": SchemeChoice("format", (False, True), "events are in Dynamo's format: {}"),
     }
     root_inputs = ("extra_key",)
     hidden = ("salt", "extra_key")

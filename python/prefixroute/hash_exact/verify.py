@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
-from prefixroute.hash_exact.compare import Block, Comparison, compare, continues
+from prefixroute.hash_exact.compare import HashComparison, HashedBlock, compare, continues
 from prefixroute.hash_exact.scheme import Content, HashScheme, Reason, Variant, token_list
 from prefixroute.hash_exact.sglang import SglangHashes
 from prefixroute.hash_exact.stored import StoredEvent
@@ -77,7 +77,7 @@ def verify(
     return replace(result, **_refused(found))
 
 
-def _refused(found: Comparison) -> dict[str, Any]:
+def _refused(found: HashComparison) -> dict[str, Any]:
     """Say why some blocks could not be computed."""
     reasons = list(dict.fromkeys(error.reason for error in found.refused))
     details = "; ".join(dict.fromkeys(str(error) for error in found.refused))
@@ -92,7 +92,7 @@ def _told(reasons: Sequence[Reason], detail: str) -> dict[str, Any]:
 
 
 def _explain(
-    events: list[StoredEvent], scheme: HashScheme[Any], found: Comparison, result: Verification
+    events: list[StoredEvent], scheme: HashScheme[Any], found: HashComparison, result: Verification
 ) -> Verification:
     """Find what would have to be otherwise for the hashes to agree."""
     best, variant, best_unit = found, Variant((), "", scheme), None
@@ -160,7 +160,7 @@ def _others(scheme: HashScheme[Any]) -> Iterator[Variant]:
                 yield Variant(("algorithm", *variant.reasons), f"{detail}, {variant.detail}", variant.scheme)
 
 
-def _differing(found: Comparison, scheme: HashScheme[Any]) -> dict[str, Any]:
+def _differing(found: HashComparison, scheme: HashScheme[Any]) -> dict[str, Any]:
     """Name what the blocks that begin to differ have, and no block that agrees has."""
     fine = {pair for block in found.matched for pair in block.kinds.items()}
     causes: dict[Reason, int] = {}
@@ -176,7 +176,7 @@ def _differing(found: Comparison, scheme: HashScheme[Any]) -> dict[str, Any]:
     return _told(list(causes), "; ".join(_DIFFERING[kind].format(count) for kind, count in causes.items()))
 
 
-def _hidden(block: Block, scheme: HashScheme[Any]) -> tuple[Reason, ...]:
+def _hidden(block: HashedBlock, scheme: HashScheme[Any]) -> tuple[Reason, ...]:
     """Return what a block's hash may cover that its event leaves out. Salts enter the first block alone."""
     return tuple(kind for kind in scheme.hidden if block.at_root or block.masked or kind in ("media", "extra_key"))
 
@@ -190,7 +190,7 @@ _DIFFERING: dict[Reason, str] = {
 
 
 def _nothing_matches(
-    events: list[StoredEvent], scheme: HashScheme[Any], found: Comparison, unit: int | None
+    events: list[StoredEvent], scheme: HashScheme[Any], found: HashComparison, unit: int | None
 ) -> dict[str, Any]:
     """Name what is left if no known setting reproduces a single block."""
     left: list[Reason] = list(scheme.root_inputs)
@@ -220,7 +220,7 @@ _ROOTS: dict[Reason, str] = {
 }
 
 
-def _nothing_checked(found: Comparison) -> dict[str, Any]:
+def _nothing_checked(found: HashComparison) -> dict[str, Any]:
     """Say why not a single block could be computed."""
     if found.refused:
         return _refused(found)

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Choice, Content, HashScheme, NotReproducibleError
+from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Content, HashScheme, NotReproducibleError, SchemeChoice
 from prefixroute.validation import check_int, shown
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
@@ -42,10 +42,10 @@ class VllmHashes(HashScheme[bytes]):
     look_ahead: int = 0
 
     choices = {  # noqa: RUF012  # declared as a ClassVar by the base
-        "algorithm": Choice("algorithm", ALGORITHMS, "the engine hashes with {}"),
-        "seed": Choice("seed", (None, *COMMON_SEEDS), "its PYTHONHASHSEED is {}"),
-        "legacy": Choice("legacy", (False, True), "it hashes with legacy={}"),
-        "look_ahead": Choice("look_ahead", (0, 1), "a hash covers {} tokens after its block"),
+        "algorithm": SchemeChoice("algorithm", ALGORITHMS, "the engine hashes with {}"),
+        "seed": SchemeChoice("seed", (None, *COMMON_SEEDS), "its PYTHONHASHSEED is {}"),
+        "legacy": SchemeChoice("legacy", (False, True), "it hashes with legacy={}"),
+        "look_ahead": SchemeChoice("look_ahead", (0, 1), "a hash covers {} tokens after its block"),
     }
     root_inputs = ("seed",)
 

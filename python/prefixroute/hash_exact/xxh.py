@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Choice, Content, HashScheme, NotReproducibleError
+from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Content, HashScheme, NotReproducibleError, SchemeChoice
 from prefixroute.validation import shown
 
 XXH3_SEED = 1337
@@ -34,8 +34,8 @@ class Xxh3Local(HashScheme[int]):
     seed: int = XXH3_SEED
 
     choices = {  # noqa: RUF012  # declared as a ClassVar by the base
-        "eagle": Choice("look_ahead", (False, True), "a block covers one token more (EAGLE): {}"),
-        "seed": Choice("seed", (XXH3_SEED, 0), "the scheme's seed is {}"),
+        "eagle": SchemeChoice("look_ahead", (False, True), "a block covers one token more (EAGLE): {}"),
+        "seed": SchemeChoice("seed", (XXH3_SEED, 0), "the scheme's seed is {}"),
     }
     root_inputs = ("seed",)
 
@@ -134,7 +134,7 @@ class LlmdCborHashes(HashScheme[int]):
     model: str
     seed: str = ""
 
-    choices = {"seed": Choice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
+    choices = {"seed": SchemeChoice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
     root_inputs = ("model", "seed")
     hidden = ("salt", "media")
 
@@ -166,7 +166,7 @@ class LlmdXxh64Hashes(HashScheme[int]):
     model: str
     seed: str = ""
 
-    choices = {"seed": Choice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
+    choices = {"seed": SchemeChoice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
     root_inputs = ("model", "seed")
     hidden = ("salt", "media")
 

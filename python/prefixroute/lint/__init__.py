@@ -9,13 +9,13 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.lint import caches, fleet, prompts
 from prefixroute.lint.case import Case
 from prefixroute.lint.log import LogEntry, read_entries
-from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, Finding, Rule
-from prefixroute.lint.settings import ApiSettings, EngineSettings, RouterSettings, Settings
+from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, LintFinding, Rule
+from prefixroute.lint.settings import ApiSettings, EngineSettings, LintSettings, RouterSettings
 from prefixroute.plan.burst import figures_assumed
 from prefixroute.providers import Model
 from prefixroute.workload import Workload
 
-CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Case], Iterator[LintFinding]], ...] = (
     prompts.volatile_head,
     prompts.prefix_too_short,
     prompts.reordered,
@@ -47,7 +47,7 @@ class LintReport:
     """
 
     log: str
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     requests: int
     bodies: int
     assumptions: tuple[Assumption, ...]
@@ -72,7 +72,7 @@ def lint(
     workload: Workload,
     *,
     entries: Sequence[LogEntry] = (),
-    settings: Settings | None = None,
+    settings: LintSettings | None = None,
     model: Model | None = None,
     cost: CostModel | None = None,
 ) -> LintReport:
@@ -92,7 +92,7 @@ def lint(
         TraceError: a bad line, or no request.
         ConfigError: settings name a lifetime that the model has not.
     """
-    case = Case(workload, entries, settings or Settings(), model, cost or CostModel())
+    case = Case(workload, entries, settings or LintSettings(), model, cost or CostModel())
     findings = [finding for check in CHECKS for finding in check(case)]
     findings.sort(key=lambda one: (-LEVELS.index(one.rule.level), -(one.usd_per_month or 0.0)))
     figures = case.cost.assumptions if model is None else figures_assumed(model)
@@ -116,12 +116,12 @@ __all__ = [
     "ApiSettings",
     "Case",
     "EngineSettings",
-    "Finding",
+    "LintFinding",
     "LintReport",
+    "LintSettings",
     "LogEntry",
     "RouterSettings",
     "Rule",
-    "Settings",
     "lint",
     "read_entries",
 ]

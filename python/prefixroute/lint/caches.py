@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from prefixroute.lint.case import Case
-from prefixroute.lint.rules import Finding, found
+from prefixroute.lint.rules import LintFinding, found
 
 MATERIAL = 0.02
 """Share of prompt tokens, or of cost, below which a difference is not worth a finding."""
@@ -16,7 +16,7 @@ REACHED = 0.8
 """Share of the possible reuse from which on a log has reached it: estimates of tokens are no better."""
 
 
-def lifetime(case: Case) -> Iterator[Finding]:
+def lifetime(case: Case) -> Iterator[LintFinding]:
     """Yield whether another lifetime would cost less."""
     plan, asked = case.plan, case.lifetime
     if plan is None or asked is None:
@@ -39,7 +39,7 @@ def lifetime(case: Case) -> Iterator[Finding]:
         )
 
 
-def cache_off(case: Case) -> Iterator[Finding]:
+def cache_off(case: Case) -> Iterator[LintFinding]:
     """Yield engines whose prefix cache is off, and bodies without breakpoints at a provider that needs them."""
     lost = case.ideal_ratio * case.statistics.prompt_tokens
     engines = case.settings.engines
@@ -63,7 +63,7 @@ def cache_off(case: Case) -> Iterator[Finding]:
         )
 
 
-def cache_too_small(case: Case) -> Iterator[Finding]:
+def cache_too_small(case: Case) -> Iterator[LintFinding]:
     """Yield whether all engines' caches together hold less than the log reuses."""
     sizes = [engine.capacity_tokens for engine in case.settings.engines if engine.capacity_tokens is not None]
     if not sizes or case.model is not None:
@@ -83,7 +83,7 @@ def cache_too_small(case: Case) -> Iterator[Finding]:
         )
 
 
-def miss_diagnosed(case: Case) -> Iterator[Finding]:
+def miss_diagnosed(case: Case) -> Iterator[LintFinding]:
     """Yield each reason for which the provider says that it missed, the most frequent first."""
     told = [(entry.diagnosis, entry.line) for entry in case.entries if entry.diagnosis is not None]
     counts = Counter(diagnosis.reason for diagnosis, _ in told)
@@ -101,7 +101,7 @@ def miss_diagnosed(case: Case) -> Iterator[Finding]:
         )
 
 
-def reuse_not_reached(case: Case) -> Iterator[Finding]:
+def reuse_not_reached(case: Case) -> Iterator[LintFinding]:
     """Yield whether the log reports far fewer cached tokens than could be reused, or none at all."""
     statistics = case.statistics
     if not statistics.reported_requests or not statistics.reported_prompt_tokens:

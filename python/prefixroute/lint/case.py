@@ -8,7 +8,7 @@ from functools import cached_property
 
 from prefixroute.costmodel import HOURS_PER_MONTH, CostModel
 from prefixroute.lint.log import LogEntry
-from prefixroute.lint.settings import ApiSettings, Settings
+from prefixroute.lint.settings import ApiSettings, LintSettings
 from prefixroute.plan.traffic import Binding, TracePlan, plan_trace
 from prefixroute.providers import Lifetime, Model
 from prefixroute.workload import TraceStatistics, Workload, measure
@@ -30,7 +30,7 @@ class Case:
 
     workload: Workload
     entries: Sequence[LogEntry]
-    settings: Settings
+    settings: LintSettings
     model: Model | None
     cost: CostModel
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from prefixroute.lint.case import Case
-from prefixroute.lint.rules import Finding, found
+from prefixroute.lint.rules import LintFinding, found
 from prefixroute.plan.shards import LIMIT, MINUTE_S
 from prefixroute.providers import shards_for
 
@@ -17,7 +17,7 @@ LEAST_SHARE = 0.01
 """Share of requests over the limit of their key from which on it is a finding."""
 
 
-def hash_seeds(case: Case) -> Iterator[Finding]:
+def hash_seeds(case: Case) -> Iterator[LintFinding]:
     """Yield whether engines hash blocks differently; a seed that is not set differs from one that is."""
     known = {(engine.hash_seed, engine.hash_algorithm) for engine in case.settings.engines}
     if len(known) > 1:
@@ -25,7 +25,7 @@ def hash_seeds(case: Case) -> Iterator[Finding]:
         yield found("hash-seeds-differ", count=len(known), seeds=seeds)
 
 
-def routers(case: Case) -> Iterator[Finding]:
+def routers(case: Case) -> Iterator[LintFinding]:
     """Yield what the router is told wrongly, and whether several share nothing."""
     router = case.settings.router
     if router is None:
@@ -44,7 +44,7 @@ def routers(case: Case) -> Iterator[Finding]:
         yield found("block-size-differs", router=router.block_size, engines=" and ".join(map(str, blocks)))
 
 
-def keys(case: Case) -> Iterator[Finding]:
+def keys(case: Case) -> Iterator[LintFinding]:
     """Yield whether requests come while their routing key is over its rate."""
     limit = case.api.key_requests_per_minute
     if limit is None:
@@ -70,7 +70,7 @@ def keys(case: Case) -> Iterator[Finding]:
         yield found("key-over-rate", line=line, share=over / total, limit=limit, busiest=busiest, shards=shards)
 
 
-def workspaces(case: Case) -> Iterator[Finding]:
+def workspaces(case: Case) -> Iterator[LintFinding]:
     """Yield the prefix that costs most by being written in several workspaces."""
     seconds = case.lifetime.seconds if case.lifetime is not None else float("inf")
     minimum = case.model.minimum_tokens if case.model is not None else case.workload.block_size
@@ -99,7 +99,7 @@ def _writes(times: list[float], lifetime_s: float) -> int:
     return 1 + sum(later - earlier > lifetime_s for earlier, later in pairwise(ordered))
 
 
-def binding(case: Case) -> Iterator[Finding]:
+def binding(case: Case) -> Iterator[LintFinding]:
     """Yield whether a binding ends before the entries that it leads to."""
     kept = case.lifetime
     seconds = case.api.binding_s

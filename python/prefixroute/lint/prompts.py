@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from prefixroute.lint.case import Case
 from prefixroute.lint.log import LogEntry
-from prefixroute.lint.rules import Finding, found
+from prefixroute.lint.rules import LintFinding, found
 from prefixroute.plan.breakpoints import find_changes
 
 
-def volatile_head(case: Case) -> Iterator[Finding]:
+def volatile_head(case: Case) -> Iterator[LintFinding]:
     """Yield each short text that changes from prompt to prompt with equal text behind it."""
     requests = case.statistics.requests
     for change in find_changes([entry.prompt for entry in case.entries]):
@@ -45,7 +45,7 @@ def volatile_head(case: Case) -> Iterator[Finding]:
         )
 
 
-def prefix_too_short(case: Case) -> Iterator[Finding]:
+def prefix_too_short(case: Case) -> Iterator[LintFinding]:
     """Yield whether the shared head is below what is cached at least, and how many prompts are."""
     head = case.workload.head_tokens
     sizes = [engine.block_size for engine in case.settings.engines if engine.block_size is not None]
@@ -59,13 +59,13 @@ def prefix_too_short(case: Case) -> Iterator[Finding]:
         yield found("prompts-below-minimum", share=share, minimum=minimum, model=case.model.id)
 
 
-def reordered(case: Case) -> Iterator[Finding]:
+def reordered(case: Case) -> Iterator[LintFinding]:
     """Yield whether the same tools, or system blocks, stand in another order than in most prompts that have them."""
     yield from _reordered(case, "tools-reordered", ("tools[",))
     yield from _reordered(case, "system-reordered", ("system[", "instructions["))
 
 
-def _reordered(case: Case, name: str, places: tuple[str, ...]) -> Iterator[Finding]:
+def _reordered(case: Case, name: str, places: tuple[str, ...]) -> Iterator[LintFinding]:
     orders: dict[tuple[str, ...], Counter[tuple[str, ...]]] = defaultdict(Counter)
     parts_of = [
         tuple(block.text for block in entry.prompt.blocks if block.where.startswith(places)) for entry in case.entries

@@ -151,7 +151,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _TABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """What one check found.
 
     Attributes:
@@ -190,6 +190,6 @@ class Finding:
         }
 
 
-def found(name: str, *, usd_per_month: float | None = None, line: int | None = None, **evidence: Any) -> Finding:
+def found(name: str, *, usd_per_month: float | None = None, line: int | None = None, **evidence: Any) -> LintFinding:
     """Return a finding of a check by its name."""
-    return Finding(RULES[name], evidence, usd_per_month, line)
+    return LintFinding(RULES[name], evidence, usd_per_month, line)

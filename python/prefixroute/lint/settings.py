@@ -77,7 +77,7 @@ class ApiSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LintSettings:
     """Everything that a file says."""
 
     engines: tuple[EngineSettings, ...] = ()
@@ -85,7 +85,7 @@ class Settings:
     api: ApiSettings | None = None
 
     @classmethod
-    def read(cls, path: str | Path) -> Settings:
+    def read(cls, path: str | Path) -> LintSettings:
         """Read a file: ``.toml``, ``.yaml`` or ``.yml``; the latter need the extra ``cli``.
 
         Args:
@@ -124,7 +124,7 @@ class Settings:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
-    def of(cls, table: Any) -> Settings:
+    def of(cls, table: Any) -> LintSettings:
         """Return the settings of a parsed file: sections engine, engines, router and api, or an engine's own keys.
 
         Keys of engines are those of vLLM and SGLang, with ``-`` or ``_``; the many that say nothing of caching are

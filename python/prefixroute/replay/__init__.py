@@ -6,7 +6,7 @@ from prefixroute.replay.client import Client, Exchange
 from prefixroute.replay.harness import Replayed, ReplaySettings, replay
 from prefixroute.replay.predict import Prediction, Predictions, compared, predict
 from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
-from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences, write_rows
+from prefixroute.replay.rows import Difference, Figures, ReplayRow, RequestSlo, differences, write_rows
 
 __all__ = [
     "Client",
@@ -19,7 +19,7 @@ __all__ = [
     "ReplayRow",
     "ReplaySettings",
     "Replayed",
-    "Slo",
+    "RequestSlo",
     "SynthesizedPrompt",
     "compared",
     "differences",

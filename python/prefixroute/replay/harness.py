@@ -20,7 +20,7 @@ from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError
 from prefixroute.replay.bodies import Bodies, Prepared
 from prefixroute.replay.client import Client, Exchange
 from prefixroute.replay.prompts import PromptMaker
-from prefixroute.replay.rows import Difference, Figures, ReplayRow, Slo, differences
+from prefixroute.replay.rows import Difference, Figures, ReplayRow, RequestSlo, differences
 from prefixroute.router import Router, Ticket
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.validation import check_float, check_int, shown
@@ -68,7 +68,7 @@ class ReplaySettings:
     reset: bool = True
     model: str | None = None
     timeout_s: float = 600.0
-    slo: Slo = Slo()  # noqa: RUF009  # frozen
+    slo: RequestSlo = RequestSlo()  # noqa: RUF009  # frozen
     seed: int = 0
     api_key: str | None = field(default=None, repr=False)
 

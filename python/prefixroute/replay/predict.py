@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.replay.harness import Replayed, ReplaySettings, parts_of
-from prefixroute.replay.rows import Figures, Slo
+from prefixroute.replay.rows import Figures, RequestSlo
 from prefixroute.sim import EngineModel, Scenario, simulate
 from prefixroute.sim.request_log import RequestLog
 from prefixroute.sim.sweep import assumed
@@ -150,7 +150,7 @@ def _part(workload: Workload, requests: Sequence[Request], part: range, settings
     return replace(workload, source=source, request_count=len(part), volatile=None, is_parsed=False)
 
 
-def _summed(policy: str, logs: Sequence[RequestLog], replicas: int, slo: Slo) -> Prediction:
+def _summed(policy: str, logs: Sequence[RequestLog], replicas: int, slo: RequestSlo) -> Prediction:
     def column(name: str) -> NDArray[np.float64]:
         return np.concatenate([log.column(name).astype(np.float64) for log in logs])
 

@@ -75,7 +75,7 @@ class ReplayRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Slo:
+class RequestSlo:
     """What a request must keep to count as good, in seconds; ``None`` = no bound."""
 
     ttft_s: float | None = None
@@ -119,7 +119,7 @@ class Figures:
     late_max_s: float
 
     @classmethod
-    def of(cls, policy: str, rows: Sequence[ReplayRow], replicas: int, slo: Slo) -> Figures:
+    def of(cls, policy: str, rows: Sequence[ReplayRow], replicas: int, slo: RequestSlo) -> Figures:
         """Sum up the rows of a policy, those that warmed up left out.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefixroute.lint import RULES, Finding, LintReport
+from prefixroute.lint import RULES, LintFinding, LintReport
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -34,7 +34,7 @@ def sarif(report: LintReport, path: str, version: str) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": VERSION, "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
-def _result(finding: Finding, path: str, place: int) -> dict[str, Any]:
+def _result(finding: LintFinding, path: str, place: int) -> dict[str, Any]:
     location: dict[str, Any] = {"artifactLocation": {"uri": path.replace("\\", "/")}}
     if finding.line is not None:
         location["region"] = {"startLine": finding.line}

@@ -42,7 +42,7 @@ class Column:
         return self.missing if value is None else self.shown(value)
 
 
-class Head(NamedTuple):
+class ColumnHead(NamedTuple):
     """The head of a column; ``assumed`` where it is marked."""
 
     title: str
@@ -73,7 +73,7 @@ class Table:
     """
 
     title: str
-    heads: tuple[Head, ...]
+    heads: tuple[ColumnHead, ...]
     rows: tuple[tuple[str, ...], ...]
     sections: frozenset[int] = frozenset()
     assumed: bool = False
@@ -105,7 +105,7 @@ class Table:
         resting = [mark for column, mark in zip(columns, marks, strict=True) if column.rests_on]
         alike = bool(resting) and all(resting)
         heads = tuple(
-            Head(column.title, column.text, column.marked or (mark and not alike))
+            ColumnHead(column.title, column.text, column.marked or (mark and not alike))
             for column, mark in zip(columns, marks, strict=True)
         )
         cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)

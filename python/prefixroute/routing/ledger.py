@@ -62,7 +62,7 @@ class Listener(Protocol):
         """A second has passed."""
 
 
-class Head(NamedTuple):
+class CommonHead(NamedTuple):
     """A beginning that prompts share.
 
     Attributes:
@@ -90,6 +90,17 @@ class Head(NamedTuple):
 
 
 __all__ = [
-    "DURATIONS_S", "HERD_SHARE", "LEAST_BEGINNINGS", "NONE_TRIED", "ZERO_STREAK",
-    "Attempt", "Effects", "Follower", "Head", "Lease", "Ledger", "Listener", "LoadCounts",
+    "DURATIONS_S",
+    "HERD_SHARE",
+    "LEAST_BEGINNINGS",
+    "NONE_TRIED",
+    "ZERO_STREAK",
+    "Attempt",
+    "CommonHead",
+    "Effects",
+    "Follower",
+    "Lease",
+    "Ledger",
+    "Listener",
+    "LoadCounts",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from prefixroute.policies.base import kernel_of
 from prefixroute.policies.view import Readers, kept_of, readers_of
 from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.fleet import Fleet
-from prefixroute.routing.ledger import Head, Ledger
+from prefixroute.routing.ledger import CommonHead, Ledger
 from prefixroute.routing.loads import BOOKED
 from prefixroute.routing.prompts import Prompts
 from prefixroute.types import Caps
@@ -159,7 +159,7 @@ class RouterState:
 
     def herding(self) -> str | None:
         """Return a sentence about a head that the policy follows to few replicas; ``None`` = there is none."""
-        head = Head(*self.ledger.head)
+        head = CommonHead(*self.ledger.head)
         if self.learns_heads or not head.herds:
             return None
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from prefixroute.routing.ledger import Head
+from prefixroute.routing.ledger import CommonHead
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, told
 from prefixroute.telemetry.peers import peer_notes
 
@@ -49,7 +49,7 @@ def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) ->
         "sessions": ledger.sessions,
         "session_moves": ledger.moves,
         "load_skew": _skew(live, fleet.now.slots),
-        "shared_head": Head(*ledger.head)._asdict(),
+        "shared_head": CommonHead(*ledger.head)._asdict(),
         "index": state.belief.stats().to_dict(),
         "peers": watched.peers,
         "notes": [*state.notes, *notes(state, now), *peer_notes(watched.peers)],

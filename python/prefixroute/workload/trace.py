@@ -15,7 +15,7 @@ from prefixroute.workload.readers import bailian, bench, conversations, gateway,
 from prefixroute.workload.readers.hints import field_map_for
 from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows, reason
 from prefixroute.workload.readers.log_pass import Tally
-from prefixroute.workload.readers.record import Format, Opened, Options, Sample
+from prefixroute.workload.readers.record import FirstRow, Format, Opened, Options
 from prefixroute.workload.readers.source import LogFile, log_files
 from prefixroute.workload.request import Request
 from prefixroute.workload.selection import selected
@@ -141,23 +141,23 @@ def _opened(file: LogFile, options: Options) -> Opened:
     raise wrong or TraceError(f"{file}:1: the file holds no request")
 
 
-def _samples(file: LogFile, options: Options) -> Iterator[Sample]:
+def _samples(file: LogFile, options: Options) -> Iterator[FirstRow]:
     """Yield the first rows of a file: of JSON, or of a document; else lines as they are."""
     reading = options.reading()
     lines = read_lines(file, reading)
     for line, text in lines:
         if begins_document(text):
             lines.close()
-            yield from (Sample(file, row.line, "", row.fields) for row in read_rows(file, options.reading()))
+            yield from (FirstRow(file, row.line, "", row.fields) for row in read_rows(file, options.reading()))
             return
         try:
             fields = json_of(text)
         except ValueError:
             fields = None
-        yield Sample(file, line, text, fields if isinstance(fields, dict) else None)
+        yield FirstRow(file, line, text, fields if isinstance(fields, dict) else None)
 
 
-def _format(sample: Sample, options: Options) -> Format:
+def _format(sample: FirstRow, options: Options) -> Format:
     if options.format is not None:
         for known in FORMATS:
             if options.format == known.NAME:
@@ -175,7 +175,7 @@ def _format(sample: Sample, options: Options) -> Format:
     raise _unknown(sample)
 
 
-def _unknown(sample: Sample) -> TraceError:
+def _unknown(sample: FirstRow) -> TraceError:
     """Return the error of a row that no format recognises."""
     where, start = f"{sample.file}:{sample.line}", sample.text.strip()[:60]
     if sample.fields is not None:

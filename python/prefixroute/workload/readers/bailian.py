@@ -16,7 +16,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -26,12 +26,12 @@ BLOCK_SIZE = 16
 _OPEN_CHATS = 1_000_000
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row has the fields of a Bailian trace."""
     return sample.has("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids")
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
     size = options.block_size or block_size_of(sample.row, BLOCK_SIZE)
     return Opened(

@@ -16,7 +16,7 @@ from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lengths import BLOCK_SIZE, MOST_TOKENS, UNSHARED
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import BURST, FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -26,13 +26,13 @@ from prefixroute.workload.text import made_up
 NAME = "vllm-bench"
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row has the lists of a run of vLLM's benchmark."""
     fields = sample.fields or {}
     return all(isinstance(fields.get(name), list) for name in ("input_lens", "output_lens"))
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Say what is drawn where the run did not record when its requests began."""
     size = options.block_size or BLOCK_SIZE
     row = sample.row

@@ -18,7 +18,7 @@ from prefixroute.types import Namespace
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.recorded import SESSIONS_PER_HOUR, merged
 from prefixroute.workload.readers.row import Row, date_of, shown, time_of
 from prefixroute.workload.readers.source import LogFile
@@ -36,7 +36,7 @@ _NAMES = ("conversation_id", "conversation_hash", "id")
 WITHOUT_QUESTION: Final = "conversations without a turn of the user"
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row is a conversation."""
     return any(_is_turns(sample.row.fields.get(name)) for name in _LISTS)
 
@@ -45,7 +45,7 @@ def _is_turns(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) and ("from" in one or "role" in one) for one in value)
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Say what is drawn and assumed; there is nothing else to settle."""
     size = options.block_size or BLOCK_SIZE
     per_hour = SESSIONS_PER_HOUR if options.sessions_per_hour is None else options.sessions_per_hour

@@ -21,7 +21,7 @@ from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import BURST, Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import BURST, FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.requests import RequestReader, Settled, has_request
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.survey import FIRST_ROWS, Survey, survey
@@ -32,12 +32,12 @@ REORDER_S: Final = 600.0
 """Logs are written when a request ends; few take longer than this."""
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row has a prompt of any kind where the usual layouts have them, or is a row beside such rows."""
     return sample.fields is not None and any(has_request(row.fields) for row in unbundled(sample.row))
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Settle the tokens of text, whether there are times and session keys, and what is volatile, from the first 500 rows."""
     layout = options.fields or FieldMap()
     size = options.block_size or layout.block_size or BLOCK_SIZE

@@ -14,7 +14,7 @@ MOST_UNITS = 16_384
 """Characters, or tokens, of a prompt that are looked at."""
 
 
-class Heads:
+class FirstPrompts:
     """Collects the first prompt of each session, as text or as token ids."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from prefixroute.errors import TraceError
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lines import cells_of, read_table
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -45,7 +45,7 @@ HEADERS: Final = "; ".join(f"{row.time}, {row.prompt}, {row.output}" for row in 
 """The columns that each known layout needs, for errors."""
 
 
-def _layout(sample: Sample) -> _Columns | None:
+def _layout(sample: FirstRow) -> _Columns | None:
     try:
         names = set(cells_of(sample.file, sample.line, sample.text))
     except TraceError:
@@ -53,12 +53,12 @@ def _layout(sample: Sample) -> _Columns | None:
     return next((layout for layout in _LAYOUTS if {layout.time, layout.prompt, layout.output} <= names), None)
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first line is the header of one of the layouts."""
     return sample.fields is None and _layout(sample) is not None
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Settle the layout."""
     layout = _layout(sample)
     if layout is None:

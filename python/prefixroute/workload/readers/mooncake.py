@@ -28,7 +28,7 @@ from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size
 from prefixroute.workload.readers.lengths import MOST_TOKENS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import MOST, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -46,13 +46,13 @@ _DELTAS = (
 _DELAYS = "rows with a delay arrive that long after the row before them in their session"
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row has the fields of a Mooncake trace."""
     timed = sample.has("timestamp") or sample.has("delay")
     return timed and sample.has("input_length", "output_length") and not sample.has("chat_id")
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Settle the block size, 512 unless the first rows, or the caller, say otherwise, and what the ids name."""
     surveyed = LogPass(skip_bad=MOST, line_bytes=options.line_bytes)  # the pass that follows says what is wrong
     rows = list(itertools.islice(read_rows(sample.file, surveyed), _FIRST_ROWS))

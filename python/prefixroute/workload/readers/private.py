@@ -33,7 +33,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import REPLICA, USER, Masked, Request, cached_tokens
@@ -43,12 +43,12 @@ VERSION = 1
 MARK = "prefixroute_trace"
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first line is a header of this format."""
     return sample.has(MARK)
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Check the header."""
     header = sample.row
     size, _ = _settings(header, options.block_size)

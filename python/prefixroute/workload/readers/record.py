@@ -29,7 +29,7 @@ class TraceRecord(NamedTuple):
     request: Request
 
 
-class Sample(NamedTuple):
+class FirstRow(NamedTuple):
     """The first row of a file, by which its format is recognised."""
 
     file: LogFile
@@ -159,10 +159,10 @@ class Format(Protocol):
 
     NAME: str
 
-    def recognises(self, sample: Sample) -> bool:
+    def recognises(self, sample: FirstRow) -> bool:
         """Return whether a file that starts like this is of this format."""
         ...
 
-    def open_file(self, sample: Sample, options: Options) -> Opened:
+    def open_file(self, sample: FirstRow, options: Options) -> Opened:
         """Settle block size, assumptions and notes; raise ``TraceError`` or ``ConfigError`` if that is impossible."""
         ...

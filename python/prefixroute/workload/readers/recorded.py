@@ -20,7 +20,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import Opened, Options, Sample, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -44,12 +44,12 @@ _WEKA = _Layout(64, scoped=True)
 _LMCACHE = _Layout(16, scoped=False)
 
 
-def recognises(sample: Sample) -> bool:
+def recognises(sample: FirstRow) -> bool:
     """Return whether the first row is a session with requests."""
     return sample.has("session", "requests")
 
 
-def open_file(sample: Sample, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> Opened:
     """Tell the two files apart and say what is drawn."""
     layout = _WEKA if sample.has("tool_tokens") else _LMCACHE
     size = layout.block_size

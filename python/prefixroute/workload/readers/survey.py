@@ -11,7 +11,7 @@ from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import MEDIA_MARK
 from prefixroute.volatile import MOST_ID, TOKENS, Changes, Mask, Span, text_of_ids
 from prefixroute.workload.readers.fields import FieldMap
-from prefixroute.workload.readers.heads import Heads
+from prefixroute.workload.readers.heads import FirstPrompts
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
 from prefixroute.workload.readers.record import Options
 from prefixroute.workload.readers.requests import APART, LEAST_RATE, MOST_RATE, Asked, RequestReader, Settled
@@ -67,7 +67,7 @@ class Survey:
         self._absent = {name: paths for name, paths in layout.paths.items() if paths != DEFAULT_PATHS[name]}
         self._sizes: list[tuple[int, int]] = []
         """Bytes and reported tokens of prompts."""
-        self._changes, self._id_changes, self._heads = Changes(), Changes(units=TOKENS), Heads()
+        self._changes, self._id_changes, self._heads = Changes(), Changes(units=TOKENS), FirstPrompts()
         self.clocks: dict[str, None] = {}
         self.requests = self._keyed = 0
         self.kinds: set[str] = set()
