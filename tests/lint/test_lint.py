@@ -13,11 +13,11 @@ from prefixroute.lint import (
     CHECKS,
     RULES,
     ApiSettings,
-    EngineSettings,
     LintFinding,
     LintReport,
     LintSettings,
     RouterSettings,
+    ServingSettings,
     lint,
     read_entries,
 )
@@ -176,16 +176,16 @@ def test_a_binding_shorter_than_the_lifetime(linted: Callable[..., LintReport]) 
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        (LintSettings((EngineSettings("a", prefix_caching=False),)), "cache-off"),
-        (LintSettings((EngineSettings("a", capacity_tokens=2_000),)), "cache-too-small"),
-        (LintSettings((EngineSettings("a", hash_seed="0"), EngineSettings("b", hash_seed="1"))), "hash-seeds-differ"),
-        (LintSettings((EngineSettings("a", hash_seed="0"), EngineSettings("b"))), "hash-seeds-differ"),
+        (LintSettings((ServingSettings("a", prefix_caching=False),)), "cache-off"),
+        (LintSettings((ServingSettings("a", capacity_tokens=2_000),)), "cache-too-small"),
+        (LintSettings((ServingSettings("a", hash_seed="0"), ServingSettings("b", hash_seed="1"))), "hash-seeds-differ"),
+        (LintSettings((ServingSettings("a", hash_seed="0"), ServingSettings("b"))), "hash-seeds-differ"),
         (LintSettings(router=RouterSettings(processes=4)), "routers-not-sticky"),
         (
-            LintSettings((EngineSettings("a", capacity_tokens=300_000),), RouterSettings(capacity_tokens=600_000)),
+            LintSettings((ServingSettings("a", capacity_tokens=300_000),), RouterSettings(capacity_tokens=600_000)),
             "capacity-told-wrongly",
         ),
-        (LintSettings((EngineSettings("a", block_size=16),), RouterSettings(block_size=64)), "block-size-differs"),
+        (LintSettings((ServingSettings("a", block_size=16),), RouterSettings(block_size=64)), "block-size-differs"),
     ],
 )
 def test_settings_that_stand_in_the_way(linted: Callable[..., LintReport], settings: LintSettings, name: str) -> None:
@@ -193,7 +193,7 @@ def test_settings_that_stand_in_the_way(linted: Callable[..., LintReport], setti
 
 
 def test_settings_in_order(linted: Callable[..., LintReport]) -> None:
-    engines = tuple(EngineSettings(name, True, 16, 300_000, "0", "sha256") for name in "ab")
+    engines = tuple(ServingSettings(name, True, 16, 300_000, "0", "sha256") for name in "ab")
     router = RouterSettings(2, sticky=True, capacity_tokens=300_000, block_size=16)
     assert names(linted([row(number) for number in range(60)], settings=LintSettings(engines, router))) == []
 

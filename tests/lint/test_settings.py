@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from prefixroute import ConfigError
-from prefixroute.lint import ApiSettings, EngineSettings, LintSettings, RouterSettings
+from prefixroute.lint import ApiSettings, LintSettings, RouterSettings, ServingSettings
 
 SECTIONS = LintSettings(
-    (EngineSettings("a", False, 16, 16_000, "0", "sha256"), EngineSettings("engine 1", None, 32, None, None, None)),
+    (ServingSettings("a", False, 16, 16_000, "0", "sha256"), ServingSettings("engine 1", None, 32, None, None, None)),
     RouterSettings(4, sticky=True, capacity_tokens=300_000, binding_s=600.0),
     ApiSettings("claude-sonnet-5-5", "1h", 300.0, 3),
 )
@@ -58,9 +58,9 @@ def test_both_forms_say_the_same(tmp_path: Path, name: str, text: str) -> None:
 def test_an_engines_own_file(tmp_path: Path) -> None:
     path = tmp_path / "vllm.yaml"
     path.write_text("model: Qwen/Qwen3-8B\nno-enable-prefix-caching: true\nblock-size: 16\nmax-num-seqs: 256\n")
-    assert LintSettings.read(path).engines == (EngineSettings("engine", False, 16),)
+    assert LintSettings.read(path).engines == (ServingSettings("engine", False, 16),)
     path.write_text("disable-radix-cache: true\nmax-total-tokens: 300000\n")
-    assert LintSettings.read(path).engines == (EngineSettings("engine", False, None, 300_000),)
+    assert LintSettings.read(path).engines == (ServingSettings("engine", False, None, 300_000),)
     path.write_text("{}")
     assert LintSettings.read(path) == LintSettings()
 

@@ -9,7 +9,7 @@ tables and pages are made of them in :mod:`prefixroute.report`.
 
 from __future__ import annotations
 
-from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
+from prefixroute.advise.advice import NO_ROUTER, Advice, Remedy, Saving, UsualLifetime
 from prefixroute.advise.advisor import advise
 from prefixroute.advise.backtest import Backtest, Nearest, backtest
 from prefixroute.advise.bootstrap import Interval
@@ -41,7 +41,6 @@ __all__ = [
     "Flip",
     "Headroom",
     "Interval",
-    "Lifetime",
     "Nearest",
     "Profile",
     "Question",
@@ -50,6 +49,7 @@ __all__ = [
     "Sizing",
     "Slo",
     "Step",
+    "UsualLifetime",
     "advise",
     "backtest",
     "compare",

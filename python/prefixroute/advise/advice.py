@@ -58,7 +58,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class UsualLifetime:
     """What an API that keeps each prefix for so long after its last use computes again."""
 
     seconds: float
@@ -107,7 +107,7 @@ class Advice(Document):
     sensitivity: tuple[Flip, ...] = ()
     apart: Comparison | None = None
     remedy: Remedy | None = None
-    lifetimes: tuple[Lifetime, ...] = ()
+    lifetimes: tuple[UsualLifetime, ...] = ()
 
     @property
     def is_overloaded(self) -> bool:

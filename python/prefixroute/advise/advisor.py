@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from prefixroute.advise import findings, sensitivity, tree
-from prefixroute.advise.advice import NO_ROUTER, Advice, Lifetime, Remedy, Saving
+from prefixroute.advise.advice import NO_ROUTER, Advice, Remedy, Saving, UsualLifetime
 from prefixroute.advise.apart import compare_splits, found_apart
 from prefixroute.advise.backtest import Backtest, backtest
 from prefixroute.advise.busiest import busiest
@@ -222,7 +222,7 @@ def _behind_an_api(facts: Facts, fleet: Scenario, how: How) -> Advice:
     study = compare_on(facts, single, (), how)
     statistics = measure(facts.workload)
     lifetimes = tuple(
-        Lifetime(seconds, 1.0 - statistics.hit_ratio_if_kept(seconds)) for seconds in sorted(how.asked.lifetimes)
+        UsualLifetime(seconds, 1.0 - statistics.hit_ratio_if_kept(seconds)) for seconds in sorted(how.asked.lifetimes)
     )
     found = [
         *findings.facts(facts.profile, facts.workload, facts.masked_profile),
@@ -242,7 +242,7 @@ def _advice(
     remedy: Remedy | None = None,
     flips: tuple[sensitivity.Flip, ...] = (),
     splits: Comparison | None = None,
-    lifetimes: tuple[Lifetime, ...] = (),
+    lifetimes: tuple[UsualLifetime, ...] = (),
 ) -> Advice:
     """Join it all."""
     chosen, fleet = study.choice.policy, study.chosen

@@ -184,7 +184,7 @@ class Items(AnswerReader):
                 self._say(part.get("text"))
 
 
-class Blocks(AnswerReader):
+class MessageBlocks(AnswerReader):
     """An answer of the Anthropic messages API.
 
     A stream tells of the prompt at its begin, and of the answer at its end.
@@ -211,7 +211,7 @@ _READERS: Mapping[Api, type[AnswerReader]] = {
     Api.CHAT: Choices,
     Api.COMPLETIONS: Texts,
     Api.RESPONSES: Items,
-    Api.MESSAGES: Blocks,
+    Api.MESSAGES: MessageBlocks,
 }
 
 

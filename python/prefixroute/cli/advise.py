@@ -11,7 +11,7 @@ import typer
 from prefixroute.advise import IN_USE, Headroom, Question, Slo, advise, backtest, size
 from prefixroute.advise.size import MOST_REPLICAS
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.fleets import Front, Observed, Simulated, link_of, scenario_of
+from prefixroute.cli.fleets import FrontOptions, ObserveOptions, Simulated, link_of, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware, PricedHardware
 from prefixroute.cli.output import Outputs, print_json
@@ -29,7 +29,7 @@ SIZE_EXAMPLE = "Example: prefixroute size day.jsonl.gz --slo ttft_p95=1.5s,tpot_
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedOptions:
     """What advice is sought for."""
 
     replicas: int | None = options.replicas()
@@ -86,12 +86,12 @@ class Asked:
 def advise_command(
     workload: options.WorkloadName,
     *,
-    asked: Asked,
+    asked: AskedOptions,
     reserve: options.Reserve,
-    runs: options.Runs,
+    runs: options.RunOptions,
     outputs: Outputs,
-    observed: Observed,
-    front: Front,
+    observed: ObserveOptions,
+    front: FrontOptions,
     hardware: PricedHardware,
     reading: TraceOptions,
 ) -> None:
@@ -121,7 +121,7 @@ def backtest_command(
     policies: str | None = option(
         None, "Policies to try as explanations, each with the capacity that fits best.", metavar="NAME,..."
     ),
-    runs: options.Runs,
+    runs: options.RunOptions,
     as_json: bool = options.as_json(False),
     quiet: bool = options.quiet(False),
     simulated: Simulated,
@@ -161,7 +161,7 @@ def size_command(
         False, "Size fleets that prefill and decode apart too, and compare them at equal GPUs.", "--apart"
     ),
     link: str | None = options.link(),
-    runs: options.Runs,
+    runs: options.RunOptions,
     outputs: Outputs,
     hardware: PricedHardware,
     reading: TraceOptions,

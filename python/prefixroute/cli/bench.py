@@ -30,7 +30,7 @@ BATCH = 20
 """Calls between two looks at the clock, so that looking costs nothing."""
 
 
-class Timing(NamedTuple):
+class CallTiming(NamedTuple):
     """Microseconds of one call."""
 
     what: str
@@ -67,7 +67,7 @@ def command(
     show(Table.of(f"a prompt of {PROMPT_TOKENS:,} tokens, all cached", COLUMNS, found), console.stdout())
 
 
-def timings(seconds: float) -> Iterator[Timing]:
+def timings(seconds: float) -> Iterator[CallTiming]:
     """Yield the timing of each step, repeating each for ``seconds``."""
     tokens = np.arange(PROMPT_TOKENS, dtype=np.uint32)
     listed = tokens.tolist()
@@ -84,7 +84,7 @@ def _serve(router: Router, tokens: NDArray[np.uint32]) -> None:
     router.route(tokens, session="chat").finish()
 
 
-def _time(what: str, replicas: int | None, call: Callable[[], object], seconds: float) -> Timing:
+def _time(what: str, replicas: int | None, call: Callable[[], object], seconds: float) -> CallTiming:
     """Repeat ``call`` for ``seconds`` after a warm-up; at least 100 batches."""
     for _ in range(BATCH):
         call()
@@ -96,4 +96,4 @@ def _time(what: str, replicas: int | None, call: Callable[[], object], seconds: 
             call()
         laps.append((perf_counter_ns() - start) / BATCH / 1_000)
     median, p99 = np.percentile(laps, (50, 99))
-    return Timing(what, replicas, float(median), float(p99))
+    return CallTiming(what, replicas, float(median), float(p99))

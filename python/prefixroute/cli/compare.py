@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefixroute.advise import compare
 from prefixroute.advise.question import OTHERS
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.fleets import Course, Front, Simulated, scenario_of
+from prefixroute.cli.fleets import Course, FrontOptions, Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
@@ -30,10 +30,10 @@ def command(
     ),
     seeds: int = options.seeds(3),
     seed: int = options.seed(1),
-    runs: options.Runs,
+    runs: options.RunOptions,
     outputs: Outputs,
     simulated: Simulated,
-    front: Front,
+    front: FrontOptions,
     course: Course,
     hardware: PricedHardware,
     reading: TraceOptions,

@@ -27,7 +27,7 @@ _load = partial(
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObserveOptions:
     """What routers know of replicas: what caches hold, and how loaded they are."""
 
     observe: str | None = _observe()
@@ -120,7 +120,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class FrontOptions:
     """What stands before a fleet."""
 
     routers: int = option(1, "Routers that share nothing, unless there is a --peer-delay.", min=1)
@@ -170,11 +170,16 @@ def link_of(link: str | None, *, apart: bool) -> str | None:
     return (link or DEFAULT_LINK) if apart else None
 
 
-NO_FRONT = Front()
+NO_FRONT = FrontOptions()
 
 
 def scenario_of(
-    hardware: Hardware, simulated: Simulated, front: Front = NO_FRONT, *, timed: bool | None = False, **given: Any
+    hardware: Hardware,
+    simulated: Simulated,
+    front: FrontOptions = NO_FRONT,
+    *,
+    timed: bool | None = False,
+    **given: Any,
 ) -> Scenario:
     """Return what is simulated. Of ``given``, settings that are None were not given, and are the default.
 

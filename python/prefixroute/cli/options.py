@@ -77,7 +77,7 @@ def _jobs(text: str | int) -> int | str:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RunOptions:
     """Where runs are made, and for how long."""
 
     jobs: Any = option(

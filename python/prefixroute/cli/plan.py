@@ -22,8 +22,8 @@ from prefixroute.cli.plan_options import (
     REQUESTS,
     SHARED_TOKENS,
     USERS,
-    Answer,
     Pace,
+    PlanAnswer,
     PriceOptions,
     Traced,
     call,
@@ -219,7 +219,7 @@ def compare(
         if names is None
         else [find_model(name, known) for name in names]
     )
-    answer = Answer("API or own replicas?", outputs)
+    answer = PlanAnswer("API or own replicas?", outputs)
     today = date.today()  # noqa: DTZ011 - prices age by the day
     stale = {one.name: one.stale_note(today) for one in (*known, *providers())}
     answer.notes += [note for model in chosen if (note := stale.get(model.provider))]
@@ -244,10 +244,10 @@ def compare(
 
 def _begun(
     figures: PriceOptions, model: str | None, provider: str, kind: str, outputs: Outputs
-) -> tuple[Answer, Model]:
+) -> tuple[PlanAnswer, Model]:
     """Return the answer about a model whose cache works in one way, and the model."""
     found, stale = figures.model(model, provider, (kind,), date.today())  # noqa: DTZ011 - prices age by the day
-    answer = Answer(f"Prompt caching with {found.id}", outputs)
+    answer = PlanAnswer(f"Prompt caching with {found.id}", outputs)
     answer.notes += stale
     answer.fields["model"] = described(found)
     return answer, found
@@ -258,7 +258,7 @@ def _count(text: str | None, default: int, what: str) -> int:
 
 
 def _trace(
-    answer: Answer,
+    answer: PlanAnswer,
     traced: Traced,
     model: Model,
     reading: TraceOptions,

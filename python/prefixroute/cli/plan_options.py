@@ -108,7 +108,7 @@ class Traced:
         return None if self.binding_s is None else Binding(self.binding_s, self.targets)
 
 
-class Answer:
+class PlanAnswer:
     """Parts of an answer as they come: tables for people, fields for programs."""
 
     def __init__(self, title: str, outputs: Outputs) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prefixroute.cli import arguments, console, options
-from prefixroute.cli.fleets import Apart, Course, Front, Simulated, scenario_of
+from prefixroute.cli.fleets import Apart, Course, FrontOptions, Simulated, scenario_of
 from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import PricedHardware
 from prefixroute.cli.output import Outputs
@@ -42,11 +42,11 @@ def command(
     seed: int = options.seed(1),
     cache: options.Cache | None = options.cache(),
     infinite: bool = option(False, "Run each policy with unlimited caches too.", "--infinite"),
-    runs: options.Runs,
+    runs: options.RunOptions,
     outputs: Outputs,
     simulated: Simulated,
     apart: Apart,
-    front: Front,
+    front: FrontOptions,
     course: Course,
     hardware: PricedHardware,
     reading: TraceOptions,

@@ -9,8 +9,8 @@ from prefixroute.costmodel import Assumption, CostModel
 from prefixroute.lint import caches, fleet, prompts
 from prefixroute.lint.case import Case
 from prefixroute.lint.log import LogEntry, read_entries
-from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, LintFinding, Rule
-from prefixroute.lint.settings import ApiSettings, EngineSettings, LintSettings, RouterSettings
+from prefixroute.lint.rules import ERROR, LEVELS, NOTE, RULES, WARNING, LintFinding, LintRule
+from prefixroute.lint.settings import ApiSettings, LintSettings, RouterSettings, ServingSettings
 from prefixroute.plan.burst import figures_assumed
 from prefixroute.providers import Model
 from prefixroute.workload import Workload
@@ -115,13 +115,13 @@ __all__ = [
     "WARNING",
     "ApiSettings",
     "Case",
-    "EngineSettings",
     "LintFinding",
     "LintReport",
+    "LintRule",
     "LintSettings",
     "LogEntry",
     "RouterSettings",
-    "Rule",
+    "ServingSettings",
     "lint",
     "read_entries",
 ]

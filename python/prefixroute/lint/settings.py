@@ -18,7 +18,7 @@ _BLOCKS = ("block_size", "page_size")
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class ServingSettings:
     """What is checked of one engine; None is not said.
 
     Attributes:
@@ -80,7 +80,7 @@ class ApiSettings:
 class LintSettings:
     """Everything that a file says."""
 
-    engines: tuple[EngineSettings, ...] = ()
+    engines: tuple[ServingSettings, ...] = ()
     router: RouterSettings | None = None
     api: ApiSettings | None = None
 
@@ -155,7 +155,7 @@ class LintSettings:
         return cls(tuple(engines), router, api)
 
 
-def _engine(name: str, table: Any) -> EngineSettings:
+def _engine(name: str, table: Any) -> ServingSettings:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{name} must be a table, got {table!r:.80}")
     given = {str(key).lstrip("-").replace("-", "_"): value for key, value in table.items()}
@@ -171,7 +171,7 @@ def _engine(name: str, table: Any) -> EngineSettings:
     environment = given.get("env") or given.get("environment") or {}
     seed = environment.get("PYTHONHASHSEED") if isinstance(environment, Mapping) else None
     algorithm = given.get("prefix_caching_hash_algo")
-    return EngineSettings(
+    return ServingSettings(
         str(given.get("name", name)),
         caching,
         size,

@@ -6,9 +6,9 @@ Drawing needs the extra ``report``.
 
 from __future__ import annotations
 
-from prefixroute.report.answer import Answer, advice_dict, answer
+from prefixroute.report.answer import AdviceAnswer, advice_dict, answer
 from prefixroute.report.sentences import finding as finding_text
 from prefixroute.report.sheet import Sheet
 from prefixroute.report.text import advice_text
 
-__all__ = ["Answer", "Sheet", "advice_dict", "advice_text", "answer", "finding_text"]
+__all__ = ["AdviceAnswer", "Sheet", "advice_dict", "advice_text", "answer", "finding_text"]

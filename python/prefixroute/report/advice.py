@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prefixroute.advise import Advice
 from prefixroute.report import html
-from prefixroute.report.answer import Answer, answer
+from prefixroute.report.answer import AdviceAnswer, answer
 from prefixroute.report.basis import basis, fleet
 from prefixroute.report.behind import remarks
 from prefixroute.report.charts import charts
@@ -61,12 +61,12 @@ def advice_picture(advice: Advice) -> Picture:
     return Picture(title_of(advice, said), charts(found.rows), above, remarks(found.assumptions, found.notes))
 
 
-def title_of(advice: Advice, said: Answer) -> str:
+def title_of(advice: Advice, said: AdviceAnswer) -> str:
     """Return the headline, with what it is about."""
     return f"{advice.workload} on {fleet(advice)}: {said.headline}"
 
 
-def _findings(said: Answer) -> Iterator[str]:
+def _findings(said: AdviceAnswer) -> Iterator[str]:
     if said.findings:
         yield html.heading("Look at this too")
         rows = (
@@ -76,7 +76,7 @@ def _findings(said: Answer) -> Iterator[str]:
         yield html.grid("", rows, "findings")
 
 
-def _sensitivity(said: Answer) -> Iterator[str]:
+def _sensitivity(said: AdviceAnswer) -> Iterator[str]:
     if said.sensitivity:
         yield html.heading("What would change this")
         yield html.bullets(said.sensitivity)

@@ -26,7 +26,7 @@ TOLD_IN_THE_OPENING = frozenset({"fleet-size"})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdviceAnswer:
     """The sentences of an advice.
 
     Attributes:
@@ -50,13 +50,13 @@ class Answer:
     sensitivity: tuple[str, ...]
 
 
-def answer(advice: Advice) -> Answer:
+def answer(advice: Advice) -> AdviceAnswer:
     """Return an advice in sentences.
 
     Args:
         advice: of :func:`~prefixroute.advise.advise`.
     """
-    return Answer(
+    return AdviceAnswer(
         headline=headline(advice),
         agreement=() if advice.backtest is None else backtest_lines(advice.backtest),
         opening=tuple(_opening(advice)),

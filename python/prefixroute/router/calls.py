@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prefixroute.telemetry.volatile import VolatileSample
 
 
-class Calls:
+class RouterCalls:
     """A part of the calls of :class:`~prefixroute.router.Router`, over the state that all parts share."""
 
     def _guard(

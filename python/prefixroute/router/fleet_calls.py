@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from prefixroute.errors import ConfigError
 from prefixroute.peers.alone import warn_if_alone
-from prefixroute.router.calls import Calls
+from prefixroute.router.calls import RouterCalls
 from prefixroute.routing import RouterState, membership
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.types import Replica
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FleetCalls(Calls):
+class FleetCalls(RouterCalls):
     """The calls of :class:`~prefixroute.router.Router` about its fleet. Deciding and booking are the router's own."""
 
     def _look_around(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefixroute.router.calls import Calls
+from prefixroute.router.calls import RouterCalls
 from prefixroute.validation import check_instance
 
 
-class RequestCalls(Calls):
+class RequestCalls(RouterCalls):
     """The calls of :class:`~prefixroute.router.Router` about requests by key, and about sessions."""
 
     def first_token(self, key: str, *, now: float | None = None) -> None:

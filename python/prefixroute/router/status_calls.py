@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from prefixroute.errors import ConfigError
 from prefixroute.live import Subscriber
 from prefixroute.router.booking import Booking
-from prefixroute.router.calls import Calls
+from prefixroute.router.calls import RouterCalls
 from prefixroute.routing import Decision, RouterConfig, steps
 from prefixroute.routing.loads import balanced
 from prefixroute.routing.pairs import PairDecision
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prefixroute.telemetry import Regret
 
 
-class StatusCalls(Calls):
+class StatusCalls(RouterCalls):
     """The calls of :class:`~prefixroute.router.Router` that look at it."""
 
     @property

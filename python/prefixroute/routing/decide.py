@@ -56,7 +56,7 @@ class Query(NamedTuple):
     number: int | None = None
 
 
-class Source(NamedTuple):
+class SignalReading(NamedTuple):
     """What the signals of one view are read from, see :class:`~prefixroute.policies.view.SignalSource`.
 
     Attributes:
@@ -155,7 +155,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         sight = sight.bound_to(bound)
     decision.signals = NOT_GATHERED
     if rule.readers:
-        decision.signals = gathered(rule.readers, new_tuple(Source, (state, blocks, now)))
+        decision.signals = gathered(rule.readers, new_tuple(SignalReading, (state, blocks, now)))
     decision.rule, decision.fleet, decision.blocks, decision.sight = rule, fleet, blocks, sight
     decision.slots, decision.prompt_tokens = slots, tokens
     decision.decision_id = state.decision_id if number is None else number

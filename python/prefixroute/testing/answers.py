@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """One completion, told whole or as a stream: of the chat API, and the base of the others.
 
     Attributes:
@@ -78,7 +78,7 @@ class Answer:
         }
 
 
-class Text(Answer):
+class EngineText(EngineAnswer):
     """An answer of the completions API."""
 
     KIND = "text_completion"
@@ -94,7 +94,7 @@ class Text(Answer):
         return super()._body(choices, "", usage)
 
 
-class Response(Answer):
+class Response(EngineAnswer):
     """An answer of the Responses API."""
 
     def whole(self, words: Sequence[str], ids: Sequence[int], cached_tokens: int) -> bytes:
@@ -149,7 +149,7 @@ class Response(Answer):
         }
 
 
-class Message(Answer):
+class Message(EngineAnswer):
     """An answer of the Anthropic messages API, where cached tokens are counted beside the others."""
 
     def whole(self, words: Sequence[str], ids: Sequence[int], cached_tokens: int) -> bytes:
@@ -200,9 +200,9 @@ class Message(Answer):
         }
 
 
-FORMS: Mapping[str, type[Answer]] = {
-    "/v1/chat/completions": Answer,
-    "/v1/completions": Text,
+FORMS: Mapping[str, type[EngineAnswer]] = {
+    "/v1/chat/completions": EngineAnswer,
+    "/v1/completions": EngineText,
     "/v1/responses": Response,
     "/v1/messages": Message,
 }

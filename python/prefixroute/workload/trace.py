@@ -15,7 +15,7 @@ from prefixroute.workload.readers import bailian, bench, conversations, gateway,
 from prefixroute.workload.readers.hints import field_map_for
 from prefixroute.workload.readers.lines import begins_document, json_of, read_lines, read_rows, reason
 from prefixroute.workload.readers.log_pass import Tally
-from prefixroute.workload.readers.record import FirstRow, Format, Opened, Options
+from prefixroute.workload.readers.record import FirstRow, Format, OpenedLog, Options
 from prefixroute.workload.readers.source import LogFile, log_files
 from prefixroute.workload.request import Request
 from prefixroute.workload.selection import selected
@@ -73,7 +73,7 @@ def read_trace(
 
 
 def _workload(
-    files: Sequence[LogFile], opened: Opened, settings: Options, progress: Callable[[float], None] | None
+    files: Sequence[LogFile], opened: OpenedLog, settings: Options, progress: Callable[[float], None] | None
 ) -> Workload:
     window_s = opened.reorder_s if settings.reorder_s is None else settings.reorder_s
     infer = settings.infer_sessions and not opened.has_sessions
@@ -107,7 +107,7 @@ def _workload(
     )
 
 
-def _volatile(opened: Opened) -> Volatile | None:
+def _volatile(opened: OpenedLog) -> Volatile | None:
     """Return what is volatile in the heads of prompts, in tokens."""
     span = opened.span
     if span is None:
@@ -116,7 +116,7 @@ def _volatile(opened: Opened) -> Volatile | None:
     return Volatile(span.kind, before, max(1, length), gain, span.share, span.example)
 
 
-def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
+def _notes(opened: OpenedLog, window_s: float, infer: bool) -> tuple[str, ...]:  # noqa: FBT001 - private
     notes = list(opened.notes)
     if window_s:
         notes.append(f"rows are put in order of arrival inside a window of {window_s:g} s")
@@ -126,7 +126,7 @@ def _notes(opened: Opened, window_s: float, infer: bool) -> tuple[str, ...]:  # 
     return tuple(notes)
 
 
-def _opened(file: LogFile, options: Options) -> Opened:
+def _opened(file: LogFile, options: Options) -> OpenedLog:
     """Open a file in the format that its first row is of, or the first row that is not bad.
 
     Raises:

@@ -20,7 +20,7 @@ Found = dict[str, Replica]
 """Engines by their base URLs."""
 
 
-class Source(Protocol):
+class EngineSource(Protocol):
     """Something that lists engines.
 
     Attributes:
@@ -143,7 +143,7 @@ class DnsSource:
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{self._port}{self._path}"
 
 
-def sources_of(settings: Discovery, *, engines: int = 0) -> list[Source]:
+def sources_of(settings: Discovery, *, engines: int = 0) -> list[EngineSource]:
     """Return the sources that the settings name.
 
     Args:
@@ -153,7 +153,7 @@ def sources_of(settings: Discovery, *, engines: int = 0) -> list[Source]:
     Raises:
         ConfigError: there is none, one cannot be used, or its extra is not installed.
     """
-    sources: list[Source] = []
+    sources: list[EngineSource] = []
     if settings.replicas:
         sources.append(StaticSource(settings.replicas))
     if settings.file is not None:

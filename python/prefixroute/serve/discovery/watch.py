@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from prefixroute.serve.discovery.sources import Found, Source
+from prefixroute.serve.discovery.sources import EngineSource, Found
 from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.metrics import Metrics
 from prefixroute.serve.settings import Discovery as Options
@@ -28,7 +28,7 @@ class Discovery:
         options: times.
     """
 
-    def __init__(self, sources: Sequence[Source], fleet: ServedFleet, metrics: Metrics, options: Options) -> None:
+    def __init__(self, sources: Sequence[EngineSource], fleet: ServedFleet, metrics: Metrics, options: Options) -> None:
         self._sources, self._fleet, self._metrics, self._options = sources, fleet, metrics, options
         self._last: dict[str, Found] = {}
         self._complaints: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Discovery:
             await asyncio.sleep(self._options.interval_s)
             await self.look()
 
-    async def _find(self, source: Source) -> Found:
+    async def _find(self, source: EngineSource) -> Found:
         last = self._last.get(source.name, {})
         try:
             async with asyncio.timeout(self._options.timeout_s):

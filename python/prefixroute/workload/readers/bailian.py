@@ -16,7 +16,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -31,10 +31,10 @@ def recognises(sample: FirstRow) -> bool:
     return sample.has("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids")
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
     size = options.block_size or block_size_of(sample.row, BLOCK_SIZE)
-    return Opened(
+    return OpenedLog(
         size, lambda reading: partial(_read, reading=reading, block_size=size, roots=OrderedDict()), has_sessions=True
     )
 

@@ -16,7 +16,7 @@ from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lengths import BLOCK_SIZE, MOST_TOKENS, UNSHARED
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import BURST, FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import BURST, FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -32,7 +32,7 @@ def recognises(sample: FirstRow) -> bool:
     return all(isinstance(fields.get(name), list) for name in ("input_lens", "output_lens"))
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Say what is drawn where the run did not record when its requests began."""
     size = options.block_size or BLOCK_SIZE
     row = sample.row
@@ -44,7 +44,7 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
         else:
             source = f"when requests began is not in the file: Poisson at the run's own rate, seed {options.seed}"
             figures.append(Assumption("request_rate", rate, "1/s", source, assumed=True))
-    return Opened(
+    return OpenedLog(
         size,
         lambda reading: lambda file: _read(file, size, options.seed, reading),
         has_sessions=True,

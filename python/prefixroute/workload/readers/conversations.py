@@ -18,7 +18,7 @@ from prefixroute.types import Namespace
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.recorded import SESSIONS_PER_HOUR, merged
 from prefixroute.workload.readers.row import Row, date_of, shown, time_of
 from prefixroute.workload.readers.source import LogFile
@@ -45,7 +45,7 @@ def _is_turns(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) and ("from" in one or "role" in one) for one in value)
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Say what is drawn and assumed; there is nothing else to settle."""
     size = options.block_size or BLOCK_SIZE
     per_hour = SESSIONS_PER_HOUR if options.sessions_per_hour is None else options.sessions_per_hour
@@ -76,7 +76,7 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
         found = _conversations(file, size, options, reading)
         return (record for one in found for record in one) if timed else merged(found, per_hour, options.seed)
 
-    return Opened(
+    return OpenedLog(
         size,
         lambda reading: lambda file: read(file, reading),
         has_sessions=True,

@@ -21,7 +21,7 @@ from prefixroute.workload.readers.bundles import unbundled
 from prefixroute.workload.readers.cutting import EvenCutter
 from prefixroute.workload.readers.fields import FieldMap
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import BURST, FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import BURST, FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.requests import RequestReader, Settled, has_request
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.readers.survey import FIRST_ROWS, Survey, survey
@@ -37,7 +37,7 @@ def recognises(sample: FirstRow) -> bool:
     return sample.fields is not None and any(has_request(row.fields) for row in unbundled(sample.row))
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Settle the tokens of text, whether there are times and session keys, and what is volatile, from the first 500 rows."""
     layout = options.fields or FieldMap()
     size = options.block_size or layout.block_size or BLOCK_SIZE
@@ -59,7 +59,7 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
     figures, notes = _remarks(layout, found, span, settled.bytes_per_token)
     head = round(found.head / rate) if found.text else found.head
     reorder_s = REORDER_S if layout.reorder_s is None else layout.reorder_s
-    return Opened(
+    return OpenedLog(
         size,
         records,
         not found.keys.few,

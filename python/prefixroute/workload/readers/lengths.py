@@ -13,7 +13,7 @@ from prefixroute.errors import TraceError
 from prefixroute.workload.readers.kinds import FAILED
 from prefixroute.workload.readers.lines import cells_of, read_table
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -58,7 +58,7 @@ def recognises(sample: FirstRow) -> bool:
     return sample.fields is None and _layout(sample) is not None
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Settle the layout."""
     layout = _layout(sample)
     if layout is None:
@@ -68,7 +68,7 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
     first = next(read_table(sample.file, LogPass(skip_bad=2**53)), None)
     if first is not None and is_zoneless(first.text(layout.time) or ""):
         notes.append(ZONELESS)
-    return Opened(
+    return OpenedLog(
         size,
         lambda reading: lambda file: _read(file, layout, size, reading),
         has_sessions=True,

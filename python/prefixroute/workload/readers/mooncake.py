@@ -28,7 +28,7 @@ from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size
 from prefixroute.workload.readers.lengths import MOST_TOKENS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import MOST, Row
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -52,7 +52,7 @@ def recognises(sample: FirstRow) -> bool:
     return timed and sample.has("input_length", "output_length") and not sample.has("chat_id")
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Settle the block size, 512 unless the first rows, or the caller, say otherwise, and what the ids name."""
     surveyed = LogPass(skip_bad=MOST, line_bytes=options.line_bytes)  # the pass that follows says what is wrong
     rows = list(itertools.islice(read_rows(sample.file, surveyed), _FIRST_ROWS))
@@ -64,9 +64,9 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
     notes = [note for note, said in ((UNCHAINED, chained), (_DELTAS, deltas)) if said]
     if any("delay" in row.fields and "timestamp" not in row.fields for row in rows):
         notes.append(_DELAYS)
-    return Opened(
+    return OpenedLog(
         size,
-        lambda reading: partial(read, block_size=size, chained=chained, reading=reading, sessions=Sessions()),
+        lambda reading: partial(read, block_size=size, chained=chained, reading=reading, sessions=LastRows()),
         has_sessions=any(row.fields.get("session_id") for row in rows),
         notes=tuple(notes),
     )
@@ -87,7 +87,7 @@ class _Turn(NamedTuple):
     output_tokens: int
 
 
-class Sessions:
+class LastRows:
     """The last row of each session; of the last million."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def read(
     keep_partial: bool = False,
     chained: bool = False,
     reading: LogPass | None = None,
-    sessions: Sessions | None = None,
+    sessions: LastRows | None = None,
 ) -> Iterator[TraceRecord]:
     """Yield the requests of a Mooncake trace, streaming.
 
@@ -131,7 +131,7 @@ def read(
         TraceError: at the first row that is not what the format says.
     """
     passing = reading or LogPass()
-    held = sessions or Sessions()
+    held = sessions or LastRows()
 
     def parse(row: Row) -> TraceRecord:
         session = row.text("session_id")

@@ -33,7 +33,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.volatile import Span
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import REPLICA, USER, Masked, Request, cached_tokens
@@ -48,12 +48,12 @@ def recognises(sample: FirstRow) -> bool:
     return sample.has(MARK)
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Check the header."""
     header = sample.row
     size, _ = _settings(header, options.block_size)
     notes = tuple(str(note) for note in header.sequence("notes")) if "notes" in header.fields else ()
-    return Opened(
+    return OpenedLog(
         size,
         lambda reading: lambda file: _read(file, size, reading),
         has_sessions=True,

@@ -19,14 +19,14 @@ Prompt: TypeAlias = str | list[Any]
 _BODY = ("messages", "input", "prompt")
 
 
-class Parts(NamedTuple):
+class PromptParts(NamedTuple):
     """A prompt of messages: what stands before the conversation, and the conversation."""
 
     head: str
     conversation: str
 
 
-def prompt_of(row: Row, finder: Finder, form: CanonicalForm) -> Prompt | Parts | None:
+def prompt_of(row: Row, finder: Finder, form: CanonicalForm) -> Prompt | PromptParts | None:
     """Return the prompt of the row that ``finder`` looks at, or None where it has none.
 
     Raises:
@@ -53,7 +53,7 @@ def prompt_of(row: Row, finder: Finder, form: CanonicalForm) -> Prompt | Parts |
     return _plain(row, form, prompt, tools, system)
 
 
-def _plain(row: Row, form: CanonicalForm, prompt: Any, tools: Any, system: Any) -> Prompt | Parts:
+def _plain(row: Row, form: CanonicalForm, prompt: Any, tools: Any, system: Any) -> Prompt | PromptParts:
     """Return a prompt that is a text or a list of token ids; one that is messages all the same is read as such."""
     if isinstance(prompt, str):
         messages = _listed(prompt)
@@ -77,12 +77,12 @@ def _are_messages(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "role" in one for one in value)
 
 
-def _parts(row: Row, form: CanonicalForm, messages: list[Any] | str, tools: Any, system: Any) -> Parts:
+def _parts(row: Row, form: CanonicalForm, messages: list[Any] | str, tools: Any, system: Any) -> PromptParts:
     if isinstance(system, str):
         system = json_in(system, "[{") or system
     try:
         head = form.conversation([], tools or (), system)
-        return Parts(
+        return PromptParts(
             head, form.conversation([_with_role(one) for one in messages] if isinstance(messages, list) else messages)
         )
     except TokensError as error:

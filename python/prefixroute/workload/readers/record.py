@@ -124,7 +124,7 @@ def _is_pair(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLog:
     """A known format, settled by the first file, which reads that and further files any number of times.
 
     Attributes:
@@ -163,6 +163,6 @@ class Format(Protocol):
         """Return whether a file that starts like this is of this format."""
         ...
 
-    def open_file(self, sample: FirstRow, options: Options) -> Opened:
+    def open_file(self, sample: FirstRow, options: Options) -> OpenedLog:
         """Settle block size, assumptions and notes; raise ``TraceError`` or ``ConfigError`` if that is impossible."""
         ...

@@ -20,7 +20,7 @@ from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.arrivals import Poisson
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
-from prefixroute.workload.readers.record import FirstRow, Opened, Options, TraceRecord
+from prefixroute.workload.readers.record import FirstRow, OpenedLog, Options, TraceRecord
 from prefixroute.workload.readers.row import Row, shown
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import Request
@@ -49,7 +49,7 @@ def recognises(sample: FirstRow) -> bool:
     return sample.has("session", "requests")
 
 
-def open_file(sample: FirstRow, options: Options) -> Opened:
+def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Tell the two files apart and say what is drawn."""
     layout = _WEKA if sample.has("tool_tokens") else _LMCACHE
     size = layout.block_size
@@ -74,7 +74,7 @@ def open_file(sample: FirstRow, options: Options) -> Opened:
     def read(file: LogFile, reading: LogPass) -> Iterator[TraceRecord]:
         return merged(_sessions(file, layout, options, reading), per_hour, options.seed)
 
-    return Opened(
+    return OpenedLog(
         size,
         lambda reading: lambda file: read(file, reading),
         has_sessions=True,

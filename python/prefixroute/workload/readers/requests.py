@@ -25,7 +25,7 @@ from prefixroute.workload.readers.layouts import COUNTED_APART, DEFAULT_PATHS
 from prefixroute.workload.readers.lines import read_rows
 from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.otel import span_row
-from prefixroute.workload.readers.prompts import Parts, Prompt, answer_of, prompt_of
+from prefixroute.workload.readers.prompts import Prompt, PromptParts, answer_of, prompt_of
 from prefixroute.workload.readers.record import Options, TraceRecord
 from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
 from prefixroute.workload.readers.source import LogFile
@@ -133,13 +133,13 @@ class RequestReader:
         if found is None:
             raise row.error(_missing("prompt", row))
         answer = answer_of(row, self.finder, self._form)
-        if isinstance(found, Parts):
+        if isinstance(found, PromptParts):
             return self._chained(found, answer)
         if not found:
             raise row.error("the prompt is empty")
         return Asked(found, answer, None, "text" if isinstance(found, str) else "tokens")
 
-    def _chained(self, parts: Parts, answer: str) -> Asked:
+    def _chained(self, parts: PromptParts, answer: str) -> Asked:
         """Put the conversation that a request continues by the id of a response before it."""
         own, before = self.finder.find("response_id"), self.finder.find("previous_response")
         earlier = self._chains.earlier(before) if isinstance(before, str) else None
