@@ -26,7 +26,7 @@ def json_text(document: Any) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-class Document:
+class ResultDocument:
     """A result that JSON can hold."""
 
     __slots__ = ()

@@ -18,7 +18,7 @@ from loopback import Engine, MakeProxy
 
 from prefixroute import ConfigError, Replica, Router
 from prefixroute.serve import Settings
-from prefixroute.serve.discovery import Discovery, sources_of
+from prefixroute.serve.discovery import FleetWatch, sources_of
 from prefixroute.serve.discovery.kubernetes import KubernetesSource
 from prefixroute.serve.discovery.sources import DnsSource, FileSource, Found
 from prefixroute.serve.fleet import ServedFleet
@@ -52,7 +52,7 @@ class World:
         self.router = Router(prompt_kind="messages", clock=lambda: self.now)
         self.metrics, self.source = Metrics(), Told()
         self.fleet = ServedFleet(self.router, settings, self.metrics, clock=lambda: self.now)
-        self.discovery = Discovery([self.source], self.fleet, self.metrics, settings.discovery)
+        self.discovery = FleetWatch([self.source], self.fleet, self.metrics, settings.discovery)
 
     def look(self, *names: str, **more: Replica) -> dict[str, str]:
         self.source.found = {**dict.fromkeys(names, Replica()), **more}
@@ -184,7 +184,7 @@ def test_a_file_that_is_being_written_changes_nothing(tmp_path: Path, half: str 
     path = tmp_path / "engines.txt"
     path.write_text(f"{A}\n{B}\n")
     world = World(leave_after_s=0)
-    discovery = Discovery([FileSource(str(path))], world.fleet, world.metrics, Settings().discovery)
+    discovery = FleetWatch([FileSource(str(path))], world.fleet, world.metrics, Settings().discovery)
     asyncio.run(discovery.look())
     if half is None:
         path.unlink()
@@ -267,7 +267,7 @@ def test_dns_lists_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> N
     source = DnsSource("engines.internal:8000")
     assert list(find(source)) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://[fd00::1]:8000"]
     world = World(leave_after_s=0)
-    discovery = Discovery([source], world.fleet, world.metrics, Settings().discovery)
+    discovery = FleetWatch([source], world.fleet, world.metrics, Settings().discovery)
     asyncio.run(discovery.look())
     engines = world.states()
     assert len(engines) == 3

@@ -14,7 +14,7 @@ from prefixroute.advise.fleet import FleetNeed
 from prefixroute.advise.profile import Profile
 from prefixroute.advise.sensitivity import Flip
 from prefixroute.costmodel.assumption import on_defaults
-from prefixroute.document import SCHEMA, Document
+from prefixroute.document import SCHEMA, ResultDocument
 from prefixroute.sim.metrics import ResultRow
 from prefixroute.sim.sweep import assumptions_dict
 
@@ -66,7 +66,7 @@ class UsualLifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice(Document):
+class Advice(ResultDocument):
     """The advisor's answer. :mod:`prefixroute.report` turns it into text, a page and the sentences of its JSON.
 
     Attributes:

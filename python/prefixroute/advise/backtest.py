@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from prefixroute.advise.bootstrap import Interval, Ratio, ratio_intervals, sums_by_cluster
 from prefixroute.advise.choice import IN_USE
 from prefixroute.costmodel import Assumption, CostModel
-from prefixroute.document import SCHEMA, Document
+from prefixroute.document import SCHEMA, ResultDocument
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Cell, Grid, Run, Scenario
@@ -98,7 +98,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Backtest(Document):
+class Backtest(ResultDocument):
     """How well a scenario reproduces what a log reports.
 
     Attributes:

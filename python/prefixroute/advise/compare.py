@@ -13,7 +13,7 @@ from prefixroute.advise.heads import Heads
 from prefixroute.advise.idle import Idle, count_idle, reason
 from prefixroute.advise.sample import DRAWN, LUCK, METRICS, MISSED, TIMED_ONLY, Gaps, Measure, Sample, clusters
 from prefixroute.costmodel import Assumption, CostModel
-from prefixroute.document import SCHEMA, Document
+from prefixroute.document import SCHEMA, ResultDocument
 from prefixroute.errors import ConfigError
 from prefixroute.policies import as_policy
 from prefixroute.sim import Cell, Grid, Perfect, ResultRow, Results, Scenario
@@ -69,7 +69,7 @@ third, an index that knows more the fourth, capacity the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Document):
+class Comparison(ResultDocument):
     """Rows of several policies and their differences from the best.
 
     Attributes:

@@ -10,7 +10,7 @@ from prefixroute.advise.behind import MOST_PREEMPTIONS
 from prefixroute.advise.slo import Slo, promise_of, worst
 from prefixroute.advise.trials import MIXED, Fleet, Runs, Trials
 from prefixroute.costmodel import Assumption, CostModel, Link, find_link
-from prefixroute.document import SCHEMA, Document
+from prefixroute.document import SCHEMA, ResultDocument
 from prefixroute.errors import ConfigError
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.sim.grid import Source, kept, open_source, seeds_of
@@ -123,7 +123,7 @@ class EqualFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing(Document):
+class Sizing(ResultDocument):
     """Fleets by policy for the promises.
 
     ``equal`` has splits of as many GPUs as each mixed fleet, where :func:`size` was given a link.

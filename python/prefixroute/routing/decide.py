@@ -9,7 +9,7 @@ from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.policies.base import resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, gathered, is_candidate
 from prefixroute.routing.admission import admitted
-from prefixroute.routing.decision import NO_LIMITS, Decision, Limits
+from prefixroute.routing.decision import NO_LIMITS, Decision, DecisionLimits
 from prefixroute.routing.fleet import ANSWER, WHOLE
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.routing.loads import balanced
@@ -48,7 +48,7 @@ class Query(NamedTuple):
     prompt: Any
     info: RequestInfo
     now: float
-    limits: Limits = NO_LIMITS
+    limits: DecisionLimits = NO_LIMITS
     tried: frozenset[Process] = NONE_TRIED
     kind: str | None = None
     part: int = WHOLE

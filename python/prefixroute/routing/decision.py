@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefixroute.routing.state import Rule
 
 
-class Limits(NamedTuple):
+class DecisionLimits(NamedTuple):
     """What the caller allows.
 
     Attributes:
@@ -37,12 +37,12 @@ class Limits(NamedTuple):
     ignores_unknown: bool = False
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = DecisionLimits()
 
 
 def limits_of(
     candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str, unknown_candidates: str
-) -> Limits:
+) -> DecisionLimits:
     """Return the caller's limits, kept for a retry; refuse a bare string, and words that are not known."""
     if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
         raise ConfigError(f"affinity must be 'soft' or 'hard', got {shown(affinity)}")
@@ -51,7 +51,7 @@ def limits_of(
     if candidates is None and exclude is None and affinity == "soft":
         return NO_LIMITS
     ignores = unknown_candidates == "ignore"
-    return Limits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard", ignores)
+    return DecisionLimits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard", ignores)
 
 
 def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ from prefixroute.validation import shown
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from prefixroute.routing.decision import Limits
+    from prefixroute.routing.decision import DecisionLimits
     from prefixroute.routing.ledger import Ledger
     from prefixroute.types import LoadReport, Namespace
 
@@ -237,7 +237,7 @@ class Fleet:
         )
 
     def candidates(
-        self, namespace: Namespace | None, limits: Limits, tried: Collection[Process] = (), part: int = WHOLE
+        self, namespace: Namespace | None, limits: DecisionLimits, tried: Collection[Process] = (), part: int = WHOLE
     ) -> tuple[int, ...]:
         """Return the slots that may take a part of a request.
 

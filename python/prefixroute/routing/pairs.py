@@ -21,7 +21,7 @@ from prefixroute.types import DECODE, PREFILL
 from prefixroute.validation import shown
 
 if TYPE_CHECKING:
-    from prefixroute.routing.decision import Decision, Limits
+    from prefixroute.routing.decision import Decision, DecisionLimits
     from prefixroute.routing.fleet import Process
     from prefixroute.routing.ledger import Attempt
     from prefixroute.routing.state import RouterState
@@ -79,7 +79,7 @@ def check_half(failed: str) -> None:
         )
 
 
-def choose(state: RouterState, query: Query, answer_limits: Limits | None = None) -> PairDecision:
+def choose(state: RouterState, query: Query, answer_limits: DecisionLimits | None = None) -> PairDecision:
     """Decide on both halves: who computes the prompt, then who decodes behind that one.
 
     Args:
@@ -99,7 +99,7 @@ def choose_answer(
     prefill: Decision,
     kv_at: int,
     *,
-    limits: Limits,
+    limits: DecisionLimits,
     now: float,
     tried: frozenset[Process] = NONE_TRIED,
     number: int | None = None,

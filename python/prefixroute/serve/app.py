@@ -20,7 +20,7 @@ from prefixroute.errors import UnknownReplicaError
 from prefixroute.live import KvFeed
 from prefixroute.peers.transports import RedisPeers
 from prefixroute.router import Router
-from prefixroute.serve.discovery import Discovery, sources_of
+from prefixroute.serve.discovery import FleetWatch, sources_of
 from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.headers import retry_after
 from prefixroute.serve.metrics import TEXT_FORMAT, Metrics
@@ -84,7 +84,7 @@ class Service:
         )
         self.metrics, self.draining = Metrics(), False
         self.fleet = ServedFleet(self.router, settings, self.metrics)
-        self._discovery = Discovery(sources, self.fleet, self.metrics, discovery)
+        self._discovery = FleetWatch(sources, self.fleet, self.metrics, discovery)
         self._moves = len(sources) > 1 or not discovery.replicas
         self._client: aiohttp.ClientSession | None = None
         keys = SessionKeys.of(settings.sessions.headers, settings.sessions.fields)

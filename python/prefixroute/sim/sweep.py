@@ -9,7 +9,7 @@ from typing import Any
 
 from prefixroute.costmodel import DEFAULT_LINK, Assumption, CostModel, Link, find_link
 from prefixroute.costmodel.assumption import GIVEN, LEFT_BY_WEIGHTS, WITH_CLOCK, WITHOUT_CLOCK
-from prefixroute.document import SCHEMA, Document
+from prefixroute.document import SCHEMA, ResultDocument
 from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING
 from prefixroute.sim.grid import Cell, Grid, Source, open_source, seeds_of
@@ -24,7 +24,7 @@ OUTCOME = attrgetter("outcome")
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep(Document):
+class Sweep(ResultDocument):
     """Rows over policies and fleets, and what they rest on."""
 
     workload: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prefixroute.policies.base import Pick, Policy
 from prefixroute.routing import RouterState, membership, pairs, steps
 from prefixroute.routing.decide import Query
-from prefixroute.routing.decision import Limits
+from prefixroute.routing.decision import DecisionLimits
 from prefixroute.routing.fleet import PROMPT
 from prefixroute.routing.ledger import Lease
 
@@ -111,7 +111,7 @@ class Shadow:
         self.seconds = 0.0
         self._picks: Counter[str] = Counter()
 
-    def follow(self, live: Attempt, limits: Sequence[Limits], now: float) -> Followed | None:
+    def follow(self, live: Attempt, limits: Sequence[DecisionLimits], now: float) -> Followed | None:
         """Route the request of a live attempt within limits, of a pair those of each half.
 
         ``None`` = it was refused.
@@ -264,7 +264,7 @@ class Shadows:
         if self._mirrored != self._live.fleet.now.version:  # a change was cut off, or a suspension has ended by itself
             self._mirror(now)
         parts = [attempt] if attempt.prefill is None else [attempt.prefill, attempt]
-        taken = [Limits((part.name,)) for part in parts]
+        taken = [DecisionLimits((part.name,)) for part in parts]
         followed = [copy.follow(attempt, taken, now) for copy in self.copies]
         free = [part.decision.query.limits._replace(hard=False) for part in parts]
         followed += [shadow.follow(attempt, free, now) for shadow in self.all.values()]

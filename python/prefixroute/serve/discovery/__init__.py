@@ -1,6 +1,6 @@
 """Where engines are found: sources that are looked at again and again, and what follows from what they say."""
 
 from prefixroute.serve.discovery.sources import EngineSource, check, sources_of
-from prefixroute.serve.discovery.watch import Discovery
+from prefixroute.serve.discovery.watch import FleetWatch
 
-__all__ = ["Discovery", "EngineSource", "check", "sources_of"]
+__all__ = ["EngineSource", "FleetWatch", "check", "sources_of"]

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from prefixroute.serve.discovery.sources import EngineSource, Found
 from prefixroute.serve.fleet import ServedFleet
 from prefixroute.serve.metrics import Metrics
-from prefixroute.serve.settings import Discovery as Options
+from prefixroute.serve.settings import Discovery
 
 _LOG = logging.getLogger("prefixroute.serve")
 
 
-class Discovery:
+class FleetWatch:
     """Keeps the fleet equal to what the sources list together.
 
     A source that cannot tell, or that lists nothing after it has listed something, changes nothing: a resolver that
@@ -28,7 +28,9 @@ class Discovery:
         options: times.
     """
 
-    def __init__(self, sources: Sequence[EngineSource], fleet: ServedFleet, metrics: Metrics, options: Options) -> None:
+    def __init__(
+        self, sources: Sequence[EngineSource], fleet: ServedFleet, metrics: Metrics, options: Discovery
+    ) -> None:
         self._sources, self._fleet, self._metrics, self._options = sources, fleet, metrics, options
         self._last: dict[str, Found] = {}
         self._complaints: dict[str, str] = {}
