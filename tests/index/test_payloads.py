@@ -381,6 +381,17 @@ def test_reports_of_reuse_are_no_copies_in_blocks_of_any_size(size: int) -> None
     assert index.apply("a", packed(removed(*names))).unknown == len(names)
 
 
+def test_two_pages_that_end_in_one_block_are_two_copies_of_it() -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    index.apply("a", packed(stored([1, 2], IDS[:6], 3), stored([1, 3], [*IDS[:4], 70, 71], 3)))
+    held = []
+    for page in (3, 2):
+        index.apply("a", packed(removed(page)))
+        held.append(match(index, IDS[:6]))
+    assert held == [4, 0]
+
+
 APART = [
     ([stored([9], [7] * 4, medium="EXTERNAL"), stored([1], IDS[:4])], {}),
     ([stored([1], IDS[:4], ownership="o")], {"ownership": "o"}),

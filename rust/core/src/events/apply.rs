@@ -178,7 +178,8 @@ impl Truth {
             seed,
             medium: event.residence.medium,
         };
-        let mut stored = self.store_blocks(held, slot, &blocks, event.residence.tag);
+        // Another page that ends in a known block is another block of the engine, never a report of the first.
+        let mut stored = self.store_copies(held, slot, &blocks, event.residence.tag, false);
         stored.unfilled = done.unfilled;
         stored
     }
@@ -215,9 +216,20 @@ impl Truth {
         event: &StoredEvent<'_>,
         tag: u64,
     ) -> Stored {
+        let reuse_reports = self.sender(slot).reuse_reports;
+        self.store_copies(held, slot, event, tag, reuse_reports)
+    }
+
+    fn store_copies(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        event: &StoredEvent<'_>,
+        tag: u64,
+        reuse_reports: bool,
+    ) -> Stored {
         self.set_fed(slot, true);
         let residence = Residence { medium: event.medium, tag };
-        let reuse_reports = self.sender(slot).reuse_reports;
         if tag == 0 && self.feed(slot).is_none_or(|feed| feed.tagged.is_empty()) {
             let adding = Adding { slot, medium: event.medium, counting: !reuse_reports };
             return self.stored(held, event, adding);
