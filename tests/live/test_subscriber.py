@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -389,6 +390,20 @@ def test_blocks_behind_an_unknown_parent_are_read_again_from_the_engine_s_buffer
         engine.publish(3)  # again: not before some time has passed
         until(lambda: subscriber.stats()["a"]["applied"] >= 6 + 6 + 3)
         assert subscriber.stats()["a"]["rebuilds"] == 1
+
+
+def test_blocks_behind_an_unknown_parent_that_a_replay_brings_are_read_again_once_it_has_ended(engine: Engine) -> None:
+    held = Orphaned()
+    options = replace(QUICK, audit_s=3600.0)
+    with Subscriber(held, {"a": engine.feed}, options=options) as subscriber:
+        engine.publisher.wait_for_subscriber()
+        engine.publish(5)
+        until(lambda: held.held["a"] == engine.published)
+        held.lost = True
+        engine.publish(fault="drop")
+        engine.publish()
+        until(lambda: held.held["a"] == engine.published and subscriber.stats()["a"]["rebuilds"] == 1)
+        assert (subscriber.stats()["a"]["applied"], held.clears) == (7 + 7, 2)
 
 
 def test_the_engine_may_connect_and_the_subscriber_listen(held: Held) -> None:

@@ -119,6 +119,7 @@ class Connection:
         self._listening = False  # whether it listens to every topic, to name the one that is published
         self._lag_s: float | None = None
         self._heard = clock()
+        self._orphaned = False  # whether blocks continue an unknown parent, and no refill came since
         self._refill_at, self._refill_s = 0.0, REFILL_S
         self._replay_deadline: float | None = None
         self._replay: Any = None
@@ -234,10 +235,12 @@ class Connection:
                 elif isinstance(action, Clear):
                     _LOG.info("replica %s cleared: %s", self.name, action.reason)
                     self._sink.clear(self.name)
+                    self._orphaned = False
                 else:
                     self._begin_replay(action.start)
             except UnknownReplicaError:
                 self.closed = True  # it has left the fleet
+        self._refill()
 
     def _apply(self, action: Apply) -> None:
         try:
@@ -267,18 +270,19 @@ class Connection:
         self._applied.update({name: getattr(applied, name) for name in APPLIED})
         # An engine that never told tokens is no reason: it tells none again.
         if applied.orphaned > applied.adopted or (applied.placeless and self._applied["stored"]):
-            self._refill()
+            self._orphaned = True
         if applied.cleared:
-            self._sequence.partial = False  # what came before the reset is gone anyway
+            self._sequence.partial = self._orphaned = False  # what came before the reset is gone anyway
         if applied.reasons:
             self._note = applied.reasons[-1]
 
     def _refill(self) -> None:
-        """Ask for the engine's whole buffer: blocks continue a parent that the index lost, or never had."""
+        """Ask for the engine's whole buffer if the index lacks blocks that came before others, as soon as it may."""
         now = self._clock()
-        if now >= self._refill_at:
+        if self._orphaned and now >= self._refill_at and (actions := self._sequence.refill()):
             self._refill_at, self._refill_s = now + self._refill_s, min(2 * self._refill_s, REFILL_MAX_S)
-            self._do(self._sequence.refill())
+            self._orphaned = False
+            self._do(actions)
 
     def _bad(self, kind: str, note: str) -> None:
         self._counts[kind] += 1
