@@ -25,6 +25,10 @@ class Said(NamedTuple):
         assert self.code == 0, self.err
         return json.loads(self.out, parse_constant=pytest.fail)
 
+    def lines(self, *named: object) -> list[str]:
+        """The lines of stdout and stderr that name all of these: values, policies, options, figures."""
+        return [line for line in f"{self.out}{self.err}".splitlines() if all(str(one) in line for one in named)]
+
 
 Prefixroute = Callable[..., Said]
 
