@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def write(path: Path, rows: Rows) -> Path:
 def read(path: Path, options: Options | None = None) -> list[Request]:
     """Return the requests of a trace."""
     return list(read_trace(path, options).requests())
+
+
+def figures(notes: tuple[str, ...]) -> list[list[int]]:
+    """Return the whole numbers in each note."""
+    return [list(map(int, re.findall(r"\d+", note))) for note in notes]
 
 
 def chat_rows() -> Rows:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from logs import chat_rows, read, write
+from logs import chat_rows, figures, read, write
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import hash_blocks
 from prefixroute.messages import MEDIA_TOKENS, canonical
 from prefixroute.types import Namespace
 from prefixroute.workload import FieldMap, Options, read_trace
+from prefixroute.workload.readers.gateway import UNANSWERED
 
 
 def test_messages_share_their_prefix_and_the_answer(tmp_path: Path) -> None:
@@ -26,8 +27,8 @@ def test_messages_share_their_prefix_and_the_answer(tmp_path: Path) -> None:
     shared = int((first.prompt.array[: len(other.prompt)] == other.prompt.array[: len(first.prompt)]).sum())
     assert shared * 16 == pytest.approx(1_120 / 4, abs=30)
     assert first.session == second.session != other.session
-    assert any("sessions are inferred" in note for note in workload.notes)
-    assert any("window of 600 s" in note for note in workload.notes)
+    assert workload.inferred_sessions
+    assert [600] in figures(workload.notes)
 
 
 def test_messages_are_hashed_as_the_router_hashes_them(tmp_path: Path) -> None:
@@ -69,12 +70,12 @@ def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
 def test_blocks_that_no_index_takes_name_the_file(tmp_path: Path) -> None:
     write(tmp_path / "g.jsonl", [{"time": 1, "prompt": "word " * 40}])
     dense = Options(block_size=65_536, fields=FieldMap(bytes_per_token=256))
-    with pytest.raises(TraceError, match=r"g\.jsonl:1: a block of 65536 tokens at 256 bytes a token must have 262144"):
+    with pytest.raises(TraceError, match=r"g\.jsonl:1: .*65536.* 256 .*262144"):
         read_trace(tmp_path / "g.jsonl", dense)
-    with pytest.raises(ConfigError, match="block_size must be at least 1 and at most 65536, got 70000"):
+    with pytest.raises(ConfigError, match=r"block_size.* 1 .*65536.*70000"):
         read_trace(tmp_path / "g.jsonl", Options(block_size=70_000))
     rows = [{"timestamp": 0, "input_length": 100_000, "output_length": 1, "hash_ids": [1]}]
-    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids for 100000 tokens fit no block size .* up to 65536"):
+    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids.* 100000 .* 65536"):
         read_trace(write(tmp_path / "m.jsonl", rows))
 
 
@@ -95,7 +96,7 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
     requests = read(write(tmp_path / "done.jsonl", rows), Options(fields=layout))
     assert [request.arrival_s for request in requests] == [0, 9, 39, 47]
     assert [request.session for request in requests] == ["45", "40", "41", "50"]
-    with pytest.raises(TraceError, match=r"done\.jsonl:3: time goes back .*; rows may be 5 s out of order"):
+    with pytest.raises(TraceError, match=r"done\.jsonl:3: time .* 5 s"):
         read_trace(tmp_path / "done.jsonl", Options(fields=layout, reorder_s=5))
 
 
@@ -104,7 +105,7 @@ def test_a_row_without_a_prompt_is_told_in_a_short_line(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"timestamp": 1, "model": "m", **{f"field_{'x' * 90}_{at}": at for at in range(50)}}) + "\n"
     )
-    with pytest.raises(TraceError, match=r"and \d+ more; a field map") as refused:
+    with pytest.raises(TraceError, match=r"timestamp, model, field_x+, .*\d+ more") as refused:
         read_trace(path, Options(format="gateway"))
     assert len(str(refused.value)) < len(str(path)) + 320
 
@@ -112,24 +113,21 @@ def test_a_row_without_a_prompt_is_told_in_a_short_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"messages": {"text": "hello"}}, "messages must be a list or a text, got {'text': 'hello'}"),
-        ({"messages": ["hello"]}, "message 0 must be a mapping with a role, got 'hello'"),
-        (
-            {"messages": None},
-            r"no prompt in its fields timestamp, .*; a field map names another place \(docs/traces\.md\)$",
-        ),
-        ({"messages": []}, "no prompt in its fields"),
-        ({"messages": None, "token_ids": [], "prompt": ""}, "no prompt in its fields"),
-        ({"timestamp": None}, "no time in its fields"),
-        ({"timestamp": "yesterday"}, "time must be a number or ISO 8601, got 'yesterday'"),
-        ({"timestamp": [1]}, r"time must be a number, -2\*\*63 to 2\*\*63, got \[1\]"),
-        ({"response": {"usage": {"prompt_tokens": -4}}}, "prompt_tokens must be a whole number, 0 or more, got -4"),
-        ({"model": {"name": "m"}}, "model must be text, got {'name': 'm'}"),
+        ({"messages": {"text": "hello"}}, "messages .*{'text': 'hello'}"),
+        ({"messages": ["hello"]}, "message 0 .*'hello'"),
+        ({"messages": None}, r"prompt .*timestamp, .*docs/traces\.md"),
+        ({"messages": []}, r"prompt .*timestamp, "),
+        ({"messages": None, "token_ids": [], "prompt": ""}, r"prompt .*timestamp, "),
+        ({"timestamp": None}, r"time .*timestamp, "),
+        ({"timestamp": "yesterday"}, r"time .*ISO 8601.*'yesterday'"),
+        ({"timestamp": [1]}, r"time .*-2\*\*63 to 2\*\*63.*\[1\]"),
+        ({"response": {"usage": {"prompt_tokens": -4}}}, r"prompt_tokens .* 0 .*-4"),
+        ({"model": {"name": "m"}}, r"model .*{'name': 'm'}"),
         ({"token_ids": [1, 2, -3]}, "2"),
-        ({"token_ids": "abc"}, "token ids must be a list, got 'abc'"),
+        ({"token_ids": "abc"}, "token ids .*'abc'"),
         ({"token_ids": [1, "b"]}, ""),
-        ({"token_ids": [1] * 20, "output_token_ids": {"a": 1}}, "output token ids must be a list"),
-        ({"messages": None, "prompt": {"a": 1}}, "prompt must be text or a list of token ids"),
+        ({"token_ids": [1] * 20, "output_token_ids": {"a": 1}}, "output token ids .*{'a': 1}"),
+        ({"messages": None, "prompt": {"a": 1}}, r"prompt .*{'a': 1}"),
     ],
 )
 def test_bad_gateway_rows_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -148,35 +146,27 @@ def test_sessions_are_inferred_by_extension_and_only_once_each(tmp_path: Path) -
     assert sessions[0] is None
     assert sessions[1] == sessions[2] == sessions[5]
     assert len({*sessions}) == 4
-    assert "sessions are inferred" in workload.notes[-1]
-    assert {request.session for request in read(path, Options(infer_sessions=False))} == {None}
+    assert workload.inferred_sessions
+    keyless = read_trace(path, Options(infer_sessions=False))
+    assert not keyless.inferred_sessions
+    assert {request.session for request in keyless.requests()} == {None}
 
 
 @pytest.mark.parametrize(
-    ("keyed", "inferred", "note"),
-    [
-        (0, True, None),
-        (1, True, "1 of the first 20 requests have a session key, which they keep"),
-        (2, True, "2 of the first 20 requests have a session key"),
-        (3, False, "17 of the first 20 requests carry no session key"),
-        (19, False, "1 of the first 20 requests carry no session key"),
-        (20, False, None),
-    ],
+    ("keyed", "inferred", "fewer"),
+    [(0, True, 0), (1, True, 1), (2, True, 2), (3, False, 17), (19, False, 1), (20, False, 0)],
 )
 @pytest.mark.parametrize("empty", [{}, {"session": ""}, {"session": None}], ids=["none", "empty", "null"])
 def test_sessions_are_inferred_where_nearly_all_requests_have_no_key(
-    tmp_path: Path, keyed: int, inferred: bool, note: str | None, empty: dict[str, Any]
+    tmp_path: Path, keyed: int, inferred: bool, fewer: int, empty: dict[str, Any]
 ) -> None:
     rows = [{"time": at, "token_ids": [at] * 40, **({"session": "mine"} if at < keyed else empty)} for at in range(20)]
     workload = read_trace(write(tmp_path / "t.jsonl", rows))
     sessions = [request.session for request in workload.requests()]
     assert sessions[:keyed] == ["mine"] * keyed
     assert len(set(sessions[keyed:])) == (20 - keyed if inferred else min(1, 20 - keyed))
-    said = " ".join(workload.notes)
-    assert ("are inferred, a prompt" in said) == inferred
-    assert ("no session key: sessions are inferred" in said) == (keyed == 0)
-    assert ("session key" in said.replace("no session key: ", "")) == (note is not None)
-    assert note is None or note in said
+    assert workload.inferred_sessions == inferred
+    assert [told for told in figures(workload.notes) if 20 in told] == ([[fewer, 20]] if fewer else [])
 
 
 def test_bytes_a_token_as_given_and_prompts_of_plain_text_or_ids(tmp_path: Path) -> None:
@@ -222,6 +212,5 @@ def test_what_a_log_leaves_out_of_answers_is_said_and_their_length_assumed(tmp_p
     traces = {name: read_trace(write(tmp_path / f"{name}.jsonl", rows)) for name, rows in logs.items()}
     assumed = {name: {item.name for item in trace.assumptions if item.assumed} for name, trace in traces.items()}
     assert {name for name, figures in assumed.items() if "output_tokens" in figures} == {"neither"}
-    noted = {name for name, trace in traces.items() if "answers are not in the log" in " ".join(trace.notes)}
-    assert noted == {"neither", "lengths"}
+    assert {name for name, trace in traces.items() if UNANSWERED in trace.notes} == {"neither", "lengths"}
     assert next(traces["answers"].requests()).output_tokens > 0

@@ -48,5 +48,5 @@ def look(source: Source, asked: Question, jobs: Jobs = 1) -> Facts:
         masked=masked,
         masked_profile=None if masked is None else profile(open_source(masked, 1)),
         affected=affected(workload),
-        inferred=any("inferred" in note for note in workload.notes),
+        inferred=workload.inferred_sessions,
     )

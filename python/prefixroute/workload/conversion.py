@@ -113,6 +113,8 @@ class _Writer:
         }
         if workload.head_tokens is not None:
             header["head"] = workload.head_tokens
+        if workload.inferred_sessions:
+            header["inferred_sessions"] = True
         if workload.volatile is not None:
             header["volatile"] = workload.volatile.to_dict()
         self._stream.write(_encode(header).encode() + b"\n")

@@ -26,7 +26,7 @@ def selected(records: Iterator[TraceRecord], options: Options, reading: LogPass)
         if unasked is None:
             yield record
         else:
-            reading.left_out[unasked] += 1
+            reading.tally.left_out[unasked] += 1
 
 
 def _unasked(request: Request, options: Options) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.validation import shown
@@ -26,6 +27,10 @@ CHECK_BYTES = 64 * 1024 * 1024
 
 FIRST_LINES = 100
 """Lines among which one must be of a known format where bad ones are skipped."""
+
+INFERRED: Final = (
+    "where there is no session key: sessions are inferred, a prompt that extends an earlier prompt continues it"
+)
 
 FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, bench, conversations, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
@@ -90,7 +95,7 @@ def _workload(
             yield request
         reading.tell(tally)
         if not count:
-            raise TraceError(f"{files[0]}: the file holds no request{''.join(f'; {note}' for note in reading.notes())}")
+            raise TraceError("; ".join([f"{files[0]}: the file holds no request", *reading.tally.notes]))
 
     return Workload(
         name,
@@ -104,6 +109,7 @@ def _workload(
         volatile=_volatile(opened),
         tally=tally,
         prompt_kind=opened.prompt_kind,
+        inferred_sessions=infer or opened.inferred_sessions,
     )
 
 
@@ -121,8 +127,7 @@ def _notes(opened: OpenedLog, window_s: float, infer: bool) -> tuple[str, ...]: 
     if window_s:
         notes.append(f"rows are put in order of arrival inside a window of {window_s:g} s")
     if infer:
-        whose = "sessions of the others are" if opened.has_stray_keys else "no session key: sessions are"
-        notes.append(f"{whose} inferred, a prompt that extends an earlier prompt continues it")
+        notes.append(INFERRED)
     return tuple(notes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from prefixroute.costmodel.assumption import Assumption
@@ -73,11 +73,16 @@ class Workload:
         head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens
             only.
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
+        left_out: rows of its file that are no requests for a replica, by what they are, and requests that were not asked
+            for; counted by a whole pass, see :meth:`told`.
+        remarks: requests that were read although something is odd about them, by what that is; counted likewise.
         is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
         tally: what the last whole pass over its file left out; see :meth:`told`.
         prompt_kind: ``messages`` or ``text``, what all prompts of its log are, as a router has to be told; None for token
             ids and hashes, and where some are of another kind than others.
+        inferred_sessions: requests have no session key, or hardly any: a prompt that extends an earlier one continues
+            its session.
     """
 
     name: str
@@ -92,6 +97,9 @@ class Workload:
     volatile: Volatile | None = None
     tally: Tally | None = field(default=None, repr=False, compare=False)
     prompt_kind: str | None = None
+    inferred_sessions: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict, hash=False)
+    remarks: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
         """Pickle the fields; possible where the source pickles."""
@@ -114,12 +122,21 @@ class Workload:
         """
         if self.tally is None:
             return self
-        skipped, assumptions, notes = self.tally.skipped, self.assumptions, (*self.notes, *self.tally.notes)
+        tally = self.tally
+        skipped, assumptions, notes = tally.skipped, self.assumptions, (*self.notes, *tally.notes)
         if skipped is not None:
             unit, source = f"of {skipped.lines} lines", "left out as bad, as asked for"
             assumptions += (Assumption("skipped_lines", skipped.bad, unit, source, assumed=False),)
             notes += (skipped.note,)
-        return replace(self, assumptions=assumptions, notes=notes, skipped=skipped, tally=None)
+        return replace(
+            self,
+            assumptions=assumptions,
+            notes=notes,
+            skipped=skipped,
+            tally=None,
+            left_out=tally.left_out,
+            remarks=tally.remarks,
+        )
 
     def requests(self) -> Iterator[Request]:
         """Yield the requests in order of arrival, from the first, holding one at a time.

@@ -70,7 +70,7 @@ def _read(file: LogFile, block_size: int, seed: int, reading: LogPass) -> Iterat
         errors = row.fields.get("errors")
         for at, arrival in enumerate(_arrivals(row, len(lengths), seed + run)):
             if isinstance(errors, list) and at < len(errors) and errors[at]:
-                reading.left_out[FAILED] += 1
+                reading.tally.left_out[FAILED] += 1
                 continue
             tokens = whole(row, f"input_lens[{at}]", lengths[at], least=1, most=MOST_TOKENS)
             prompt = made_up(chain_key(at, file.name, row.line), tokens, block_size)

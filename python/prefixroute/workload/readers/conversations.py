@@ -93,7 +93,7 @@ def _conversations(file: LogFile, size: int, options: Options, reading: LogPass)
     def parse(row: Row) -> list[TraceRecord] | None:
         records = list(_requests(row, cutter, options))
         if not records:
-            reading.left_out[WITHOUT_QUESTION] += 1
+            reading.tally.left_out[WITHOUT_QUESTION] += 1
         return records or None
 
     return reading.parsed(read_rows(file, reading), parse)

@@ -30,6 +30,10 @@ NAME = "gateway"
 BLOCK_SIZE: Final = 16
 REORDER_S: Final = 600.0
 """Logs are written when a request ends; few take longer than this."""
+UNANSWERED: Final = (
+    "answers are not in the log: what a next turn repeats of an answer counts as computed again, though an engine that "
+    "has just written it holds it; recompute and floor are too high by that"
+)
 
 
 def recognises(sample: FirstRow) -> bool:
@@ -69,7 +73,6 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
         span,
         head,
         rate if found.text else 1.0,
-        has_stray_keys=found.keys.few and found.keys.keyed > 0,
         prompt_kind=found.prompt_kind,
     )
 
@@ -117,11 +120,7 @@ def _unanswered(found: Survey) -> tuple[tuple[Assumption, ...], tuple[str, ...]]
     """Return what has to be assumed, and said, where a log leaves out the answers or even their lengths."""
     if found.answers:
         return (), ()
-    note = (
-        "answers are not in the log: what a next turn repeats of an answer counts as computed again, though an engine that "
-        "has just written it holds it; recompute and floor are too high by that"
-    )
     if found.lengths:
-        return (), (note,)
+        return (), (UNANSWERED,)
     source = "neither answers nor their lengths are in the log: decoding takes no time"
-    return (Assumption("output_tokens", 0, "tokens per request", source, assumed=True),), (note,)
+    return (Assumption("output_tokens", 0, "tokens per request", source, assumed=True),), (UNANSWERED,)

@@ -80,7 +80,7 @@ def _read(file: LogFile, layout: _Columns, block_size: int, reading: LogPass) ->
     def parse(row: Row) -> TraceRecord | None:
         output = _count(row, layout.output, least=0)
         if layout.has_failures and not output:
-            reading.left_out[FAILED] += 1
+            reading.tally.left_out[FAILED] += 1
             return None
         tokens = _count(row, layout.prompt, least=1)
         # Named by file and line: two requests of equal length stay different, and each reading makes the same blocks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from prefixroute.errors import TraceError
@@ -59,12 +59,23 @@ class Tally:
     """What the last whole pass over a trace left out and noticed.
 
     Attributes:
-        notes: what to say of it: counts, nothing of what is in the log.
+        left_out: rows that are no requests for a replica, by what they are; and requests that were not asked for.
+        remarks: requests that were read although something is odd about them, by what that is.
         skipped: bad lines that were left out.
     """
 
-    notes: tuple[str, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+    remarks: Counter[str] = field(default_factory=Counter)
     skipped: Skipped | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences: counts, and nothing of what is in the log."""
+        out = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.left_out.items()))
+        return (
+            *([f"left out: {out}"] if out else []),
+            *(f"{count:,} {what}" for what, count in sorted(self.remarks.items())),
+        )
 
 
 class LogPass:
@@ -90,10 +101,8 @@ class LogPass:
         self._size = sum(file.size for file in files)
         self._before = self._told = 0
         self.lines = self.bad = 0
-        self.left_out: Counter[str] = Counter()
-        """Rows that are no requests for a replica, by what they are; and requests that were not asked for."""
-        self.remarks: Counter[str] = Counter()
-        """What was noticed of requests that were read, by what to say of them."""
+        self.tally = Tally()
+        """What was left out and noticed so far; bad lines are in it at the end, see :meth:`skipped`."""
         self._first: list[tuple[int, str]] = []
 
     def at(self, position: int) -> None:
@@ -131,15 +140,7 @@ class LogPass:
 
     def tell(self, tally: Tally) -> None:
         """Say what a pass that has ended left out and noticed."""
-        tally.notes, tally.skipped = self.notes(), self.skipped()
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what to say of the pass: counts of what was left out, and of what was noticed."""
-        out = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.left_out.items()))
-        return (
-            *([f"left out: {out}"] if out else []),
-            *(f"{count:,} {what}" for what, count in sorted(self.remarks.items())),
-        )
+        tally.left_out, tally.remarks, tally.skipped = self.tally.left_out, self.tally.remarks, self.skipped()
 
     def parsed(self, rows: Iterable[Row], parse: Callable[[Row], Parsed | None]) -> Iterator[Parsed]:
         """Yield what ``parse`` makes of each row; nothing where it makes None of one.

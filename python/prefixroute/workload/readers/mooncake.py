@@ -40,10 +40,10 @@ BLOCK_SIZE: Final = 512
 _FIRST_ROWS = 500
 _OPEN_SESSIONS = 1_000_000
 WITHOUT_IDS: Final = "requests have no hash_ids: their prompts are taken to be unlike any other"
-_DELTAS = (
+DELTAS: Final = (
     "rows have what is new in their sessions: prompts are joined from them, with answers of the stated lengths between"
 )
-_DELAYS = "rows with a delay arrive that long after the row before them in their session"
+DELAYS: Final = "rows with a delay arrive that long after the row before them in their session"
 
 
 def recognises(sample: FirstRow) -> bool:
@@ -61,9 +61,9 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     ids = (found for row in rows if (found := _ids(row)) is not None)
     deltas = any(row.fields.get("message_mode") == "delta" for row in rows)
     chained = not deltas and not are_prefixes(ids)
-    notes = [note for note, said in ((UNCHAINED, chained), (_DELTAS, deltas)) if said]
+    notes = [note for note, said in ((UNCHAINED, chained), (DELTAS, deltas)) if said]
     if any("delay" in row.fields and "timestamp" not in row.fields for row in rows):
-        notes.append(_DELAYS)
+        notes.append(DELAYS)
     return OpenedLog(
         size,
         lambda reading: partial(read, block_size=size, chained=chained, reading=reading, sessions=LastRows()),
@@ -140,7 +140,7 @@ def read(
         arrival = _arrival(row, before)
         if not row.fields.get("hash_ids"):
             row.integer("input_length", most=MOST_TOKENS)
-            passing.remarks[WITHOUT_IDS] += 1
+            passing.tally.remarks[WITHOUT_IDS] += 1
             prompt = made_up(chain_key(row.line, file.name), tokens, block_size)
         elif row.fields.get("message_mode") == "delta":
             prompt = _joined(row, before, tokens, block_size)

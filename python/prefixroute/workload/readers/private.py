@@ -10,7 +10,8 @@ request::
 answer) is the first ``keep`` of the chain ``back`` lines before, at most ``window``, and then ``blocks``: 64-bit
 numbers, little endian, in base64. The prompt has the first ``full`` of them, ``in // block_size`` unless given.
 ``session``, ``tenant`` and ``user`` are keyed hashes, so is ``replica``, which served the request; ``model`` is plain,
-``cached`` is what the engine reported; all six may be missing.
+``cached`` is what the engine reported; all six may be missing. ``inferred_sessions`` in the header is true where
+``session`` was not in the log: a prompt that extends an earlier one continues its session.
 
 Where prompts have a volatile head, the header says so (``volatile``, with ``kind``, ``tokens``, ``length``, ``gain``
 and ``share``), and a row's ``masked`` has the chain without it: ``back``, ``keep``, ``blocks`` and ``full`` as above,
@@ -61,6 +62,7 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
         span=_span(header),
         head_tokens=header.integer("head") if "head" in header.fields else None,
         bytes_per_token=1.0,
+        inferred_sessions=header.fields.get("inferred_sessions") is True,
     )
 
 

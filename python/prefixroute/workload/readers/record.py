@@ -137,8 +137,8 @@ class OpenedLog:
         span: the text in the heads of prompts that changes most often, where prompts are text and have any.
         head_tokens: length of the head that most of the first prompts have in common; None where nobody can know.
         bytes_per_token: of text.
-        has_stray_keys: whether some records have a session key where sessions are inferred for the others.
         prompt_kind: ``messages`` or ``text``, what all prompts are; None for token ids and hashes, or of several kinds.
+        inferred_sessions: session keys in the file were inferred when it was written.
     """
 
     block_size: int
@@ -150,8 +150,8 @@ class OpenedLog:
     span: Span | None = None
     head_tokens: int | None = None
     bytes_per_token: float = 4.0
-    has_stray_keys: bool = False
     prompt_kind: str | None = None
+    inferred_sessions: bool = False
 
 
 class Format(Protocol):

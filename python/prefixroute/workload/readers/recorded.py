@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from prefixroute.workload.streams import chain_key, stream
 
 NAME = "recorded-sessions"
 SESSIONS_PER_HOUR = 60.0
+UNSHARED_SESSIONS: Final = "block ids are per session: nothing is shared between sessions, not even system prompts"
 _SECONDS_PER_HOUR = 3600
 _MODELS = ("opus-4-5", "haiku-4-5", "sonnet-4-5", "opus-4-6", "sonnet-4", "opus-4-1")
 
@@ -69,7 +70,7 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     elif options.share_system:
         notes.append("sessions of one model with equal tools and system lengths share these: an assumption")
     else:
-        notes.append("block ids are per session: nothing is shared between sessions, not even system prompts")
+        notes.append(UNSHARED_SESSIONS)
 
     def read(file: LogFile, reading: LogPass) -> Iterator[TraceRecord]:
         return merged(_sessions(file, layout, options, reading), per_hour, options.seed)

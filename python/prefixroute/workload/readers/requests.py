@@ -127,7 +127,7 @@ class RequestReader:
         self.finder.take(row.fields)
         kind = other_kind(row.fields, self.finder.follow)
         if kind is not None:
-            self._reading.left_out[kind] += 1
+            self._reading.tally.left_out[kind] += 1
             return None
         found = prompt_of(row, self.finder, self._form)
         if found is None:
@@ -144,7 +144,7 @@ class RequestReader:
         own, before = self.finder.find("response_id"), self.finder.find("previous_response")
         earlier = self._chains.earlier(before) if isinstance(before, str) else None
         if before is not None and earlier is None:
-            self._reading.remarks[OUTSIDE] += 1
+            self._reading.tally.remarks[OUTSIDE] += 1
         text = parts.conversation if earlier is None else earlier.text + parts.conversation
         session = earlier.session if earlier is not None else own if isinstance(own, str) else None
         if isinstance(own, str) and own.startswith("resp"):
@@ -159,7 +159,7 @@ class RequestReader:
         reported, output = self.reported_prompt_tokens(row), self.count(row, "output_tokens")
         if isinstance(asked.prompt, str):
             if reported is not None and not self.is_plausible(asked.prompt, reported):
-                self._reading.remarks[IMPLAUSIBLE] += 1
+                self._reading.tally.remarks[IMPLAUSIBLE] += 1
                 reported = None
             cut, masked = self._cut_text(row, asked, reported, output)
             rate = self._settled.bytes_per_token

@@ -161,6 +161,7 @@ def survey(file: LogFile, layout: FieldMap, options: Options) -> Survey:
     for _ in itertools.islice(reading.parsed(rows, found.look), FIRST_ROWS):
         pass
     if not found.requests:
-        among = f" among the first {_MOST_ROWS:,} rows: {'; '.join(reading.notes())}" if reading.left_out else ""
+        notes = reading.tally.notes
+        among = f" among the first {_MOST_ROWS:,} rows: {'; '.join(notes)}" if notes else ""
         raise TraceError(f"{file}: the file holds no request{among}")
     return found
