@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import lcm
 from typing import Any
 
 import msgpack
@@ -240,6 +241,10 @@ WINDOW_SIZES = [
     (4, 8, 8),
     (16, 16, 8),
     (4, 4, 16),
+    (3, 3, 2),
+    (4, 3, 2),
+    (16, 16, 24),
+    (8, 4, 12),
 ]
 
 
@@ -257,12 +262,16 @@ def test_a_window_of_any_block_size_bounds_what_is_usable(
     kind = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": tokens}
     ends = range(sliding, 65, sliding)
     name = {end: end + 1_000 * own for end in ends}
-    events = [stored(range(full, 65, full), ids, full, **FULL), stored(name.values(), ids, sliding, **kind)]
+    last = 64 // full * full
+    events = [
+        stored(range(full, 65, full), ids[:last], full, **FULL),
+        stored(name.values(), ids[: ends[-1]], sliding, **kind),
+    ]
     index.apply("a", packed(*(reversed(events) if first else events)))
     held = set(ends)
 
     def usable(prompt: int) -> int:
-        step = max(block_size, sliding)
+        step = lcm(block_size, sliding)
         need = max(tokens - 1, 1)
         windows = ((end, range(end, max(0, end - need), -sliding)) for end in range(prompt // step * step, 0, -step))
         return next((end for end, window in windows if held.issuperset(window)), 0)
@@ -273,7 +282,7 @@ def test_a_window_of_any_block_size_bounds_what_is_usable(
             assert index.apply("a", packed(removed(name[gone], group_idx=1))).unknown == 0
         index = PrefixIndex.from_bytes(index.to_bytes())
         found = [match(index, ids[:prompt]) for prompt in range(65)]
-        assert found == [usable(prompt // block_size * block_size) for prompt in range(65)], gone
+        assert found == [usable(min(prompt, last) // block_size * block_size) for prompt in range(65)], gone
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -332,6 +341,20 @@ def test_a_masked_window_of_smaller_blocks_may_have_a_hole_between_any_two() -> 
     two = {**SLIDING, "kv_cache_spec_sliding_window": 9}
     index.apply("a", packed(stored(range(1, 7), IDS[:24], **FULL), stored([2, 4], IDS[:16], **two)))
     assert match(index, IDS[:16]) == 0
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
+@pytest.mark.parametrize("block_size", [4, 8])
+def test_a_masked_window_of_smaller_blocks_keeps_those_before_an_end(*, block_size: int, first: bool) -> None:
+    """The indexed group has no name for the ends inside of its blocks: they are those before the next name."""
+    index = PrefixIndex(block_size=block_size)
+    index.add_replica("a")
+    two = {**SLIDING, "kv_cache_spec_sliding_window": 9}
+    events = [stored([3, 4, 7, 8], IDS, **two), stored([2, 4, 6, 8], IDS, 8, **FULL)]
+    index.apply("a", packed(*(events if first else reversed(events))))
+    assert [match(index, IDS[:end]) for end in (8, 16, 24, 32)] == [0, 16, 16, 32]
+    index.apply("a", packed(removed(7, group_idx=1)))
+    assert [match(index, IDS[:end]) for end in (24, 32)] == [16, 16]
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])

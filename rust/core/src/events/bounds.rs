@@ -4,7 +4,7 @@ use super::apply::{StoreEvent, contents, dropped};
 use super::feed::Feed;
 use super::residence::Residence;
 use super::truth::Truth;
-use super::windows::{Held as WindowBlock, Window};
+use super::windows::{Told, Window};
 use crate::budget::admit_apart;
 use crate::hash::mix;
 use crate::holdings::Holdings;
@@ -59,21 +59,25 @@ impl Truth {
     }
 
     /// What an event of a sliding-window group says of its blocks.
-    fn window_blocks(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Vec<WindowBlock> {
+    fn window_blocks(&self, held: &Holdings, slot: Slot, event: &StoreEvent<'_>) -> Vec<Told> {
         let (names, size) = (event.names, event.block_size);
         // Names without tokens follow on nothing. Of blocks without a name, the event says neither which ones they are nor
-        // their extra keys: names alone are left.
+        // their extra keys: names alone are left, in order.
         let listed = !event.tokens.is_empty() && event.tokens.len() == names.len() * size;
         let chain = if listed { self.window_chain(held, slot, event) } else { None };
         let by_tokens = |at: usize| {
             let end = (at + 1) * size;
             chain.as_ref()?.get((end / self.block_size).checked_sub(1).filter(|_| end % self.block_size == 0)?).copied()
         };
-        let before = |at: usize| at.checked_sub(1).map_or(event.parent, |before| Some(names[before]));
-        let block = |(at, &name): (usize, &EngineHash)| WindowBlock {
+        let before = |at: usize| match at.checked_sub(1) {
+            None => event.parent.filter(|_| listed),
+            Some(_) if event.tokens.is_empty() => None,
+            Some(before) => Some(names[before]),
+        };
+        let block = |(at, &name): (usize, &EngineHash)| Told {
             block: self.block_of(held, slot, name).or_else(|| by_tokens(at)),
-            before: before(at).filter(|_| listed),
-            ..WindowBlock::default()
+            before: before(at),
+            listed,
         };
         names.iter().enumerate().map(block).collect()
     }
@@ -99,13 +103,14 @@ impl Truth {
 
     /// The block of the index that ends where an engine's block ends.
     fn block_of(&self, held: &Holdings, slot: Slot, name: EngineHash) -> Option<BlockHash> {
-        let feed = self.feed(slot)?;
-        let name = match feed.pages.seam(name) {
-            Some(seam) if seam.tail.is_empty() => seam.above?,
-            Some(_) => return None,
-            None => name,
-        };
-        held.place_of(slot, name).map(|place| held.trie.chunks.block(place))
+        self.end_of(held, slot, name).and_then(|(block, tokens)| block.filter(|_| tokens == 0))
+    }
+
+    /// Where the indexed group's block of a name ends: so many tokens behind a block of the index, or behind the start.
+    fn end_of(&self, held: &Holdings, slot: Slot, name: EngineHash) -> Option<(Option<BlockHash>, usize)> {
+        let (above, tokens) = self.feed(slot)?.pages.end(name).unwrap_or((Some(name), 0));
+        let Some(above) = above else { return Some((None, tokens)) };
+        held.place_of(slot, above).map(|place| (Some(held.trie.chunks.block(place)), tokens))
     }
 
     /// The indexed group has named blocks that waited for their parent: windows find the place of those that they wait for.
@@ -139,7 +144,11 @@ impl Truth {
             let Some((tokens, feed)) = out.get_mut(slot.index()).zip(self.feed(slot)) else { continue };
             let mut blocks = *tokens as usize / size;
             let believed = held.believed(slot, &hashes[..blocks]);
-            let usable = |window: &Window, blocks: usize| window.usable(&hashes[..blocks], &believed, size);
+            let elsewhere = |name: EngineHash, tokens: usize| {
+                let above = (tokens / size).checked_sub(1).map(|block| hashes[block]);
+                self.end_of(held, slot, name).is_some_and(|end| end != (above, tokens % size))
+            };
+            let usable = |window: &Window, blocks: usize| window.usable(&hashes[..blocks], &believed, size, elsewhere);
             // A prefix that one window allows can be too long for another: down to one that all allow.
             while let Some(usable) = feed.windows.iter().map(|window| usable(window, blocks)).min() {
                 if usable >= blocks {

@@ -60,6 +60,11 @@ impl Pages {
         Some(Seam { tail: page.tail.to_vec(), above: page.above, seed: page.seed })
     }
 
+    /// Name of the last block before a page's end, and the tokens between.
+    pub(crate) fn end(&self, page: EngineHash) -> Option<(Option<EngineHash>, usize)> {
+        self.pages.get(&page).map(|page| (page.above, page.tail.len()))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }

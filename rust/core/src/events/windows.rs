@@ -2,8 +2,8 @@
 //!
 //! A prefix that ends at block k can be used if every sliding group still holds the blocks of its window before that end. An
 //! engine's hash commits to all tokens before it and is the same in each group, so a window's block is found by the name
-//! that the indexed group has for the same place, or by its own tokens. Where several of a window's blocks lie in one block
-//! of the index, those before its last one are found by the chain of their names.
+//! that the indexed group has for the same place, or by its own tokens. Where that tells nothing, as inside a block of the
+//! index or of the indexed group, a window's block is found by the chain of names from the one behind it.
 
 use super::residence::Residence;
 use super::tagged::Tagged;
@@ -19,6 +19,18 @@ pub(crate) struct Held {
     pub block: Option<BlockHash>,
     /// The block of the group right before it.
     pub before: Option<EngineHash>,
+}
+
+/// What an event says of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// The block of the index that ends where it ends, if that is known.
+    pub block: Option<BlockHash>,
+    /// The name before it in the event, or the event's parent.
+    pub before: Option<EngineHash>,
+    /// The event names all blocks of its tokens. Of one that leaves some out, names are taken to follow on each other unless
+    /// their places say otherwise: an engine leaves out what lies between the windows that it keeps.
+    pub listed: bool,
 }
 
 /// A sliding-window group of a replica.
@@ -62,15 +74,15 @@ impl Window {
     }
 
     /// One more copy of a block.
-    pub(crate) fn store(&mut self, name: EngineHash, told: Held, residence: Residence, reuse_reports: bool) {
+    pub(super) fn store(&mut self, name: EngineHash, told: Told, residence: Residence, reuse_reports: bool) {
         if !self.held.contains_key(&name) {
-            self.restore(name, told);
+            self.restore(name, Held { block: told.block, ..Held::default() });
         } else if let Some(block) = told.block {
             self.place(name, block);
         }
         let held = self.held.entry(name).or_default();
         let on_tier = &mut held.copies[residence.medium.index()];
-        held.before = told.before.or(held.before);
+        held.before = if told.listed { told.before.or(held.before) } else { held.before.or(told.before) };
         if !(reuse_reports && self.tagged.is_at(name, residence, *on_tier)) {
             *on_tier = on_tier.saturating_add(1);
             self.tagged.add(name, residence);
@@ -140,10 +152,17 @@ impl Window {
     }
 
     /// The longest part of a held prefix that this window leaves usable, in blocks of the index. `believed`: blocks that the
-    /// replica is believed to hold, in all of its groups.
-    pub(crate) fn usable(&self, prefix: &[BlockHash], believed: &[bool], block_size: usize) -> usize {
+    /// replica is believed to hold, in all of its groups. `elsewhere`: whether the indexed group has a name, but not at the end
+    /// of so many tokens of the prefix.
+    pub(crate) fn usable(
+        &self,
+        prefix: &[BlockHash],
+        believed: &[bool],
+        block_size: usize,
+        elsewhere: impl Fn(EngineHash, usize) -> bool,
+    ) -> usize {
         let size = self.block_size;
-        if size == 0 || (size % block_size != 0 && block_size % size != 0) {
+        if size == 0 {
             return prefix.len();
         }
         let need = (self.tokens as usize - 1).div_ceil(size).max(1);
@@ -151,8 +170,9 @@ impl Window {
         for position in (1..=prefix.len() * block_size / size).rev().map(|at| at * size) {
             let block = (position % block_size == 0).then(|| prefix[position / block_size - 1]);
             let by_end = block.and_then(|block| self.ends.get(&block)).map(|&(name, _)| name);
-            let held = by_end.or(before).and_then(|name| self.held.get(&name));
-            let held = held.filter(|held| block.is_none_or(|block| held.block.is_none_or(|found| found == block)));
+            let name = by_end.or_else(|| before.filter(|&name| !elsewhere(name, position)));
+            let held = name.and_then(|name| self.held.get(&name));
+            let held = held.filter(|held| held.block.is_none_or(|found| block == Some(found)));
             let is_believed = believed.get((position - 1) / block_size) == Some(&true);
             if !(held.is_some() || is_believed) || (run == 0 && block.is_none()) {
                 (end, run, before) = (0, 0, None);
