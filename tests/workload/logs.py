@@ -25,7 +25,7 @@ def read(path: Path, options: Options | None = None) -> list[Request]:
 
 def figures(notes: tuple[str, ...]) -> list[list[int]]:
     """Return the whole numbers in each note."""
-    return [list(map(int, re.findall(r"\d+", note))) for note in notes]
+    return [[int(found.replace(",", "")) for found in re.findall(r"\d+(?:,\d{3})*", note)] for note in notes]
 
 
 def chat_rows() -> Rows:

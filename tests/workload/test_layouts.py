@@ -16,6 +16,10 @@ from logs import Rows, read, write
 
 from prefixroute.errors import TraceError
 from prefixroute.workload import FieldMap, Options, Workload, measure, read_trace
+from prefixroute.workload.readers.chains import OUTSIDE
+from prefixroute.workload.readers.kinds import CACHED, FAILED, SPANS
+from prefixroute.workload.readers.record import BURST
+from prefixroute.workload.readers.requests import IMPLAUSIBLE
 
 SYSTEM = "You help with trains. " + " ".join(f"w{at * 37 % 301:04d}" for at in range(90))
 STARTED_S = 1_790_000_000
@@ -305,7 +309,7 @@ def test_observations_of_an_export_without_ids_are_told_apart(tmp_path: Path) ->
     rows = [{"type": kind, "start_time": f"2026-08-06 14:30:0{at}", "input": said} for at, kind in enumerate(kinds)]
     workload = read_trace(write(tmp_path / "log.jsonl", rows))
     assert measure(workload).requests == 2
-    assert "left out: 2 spans of other kinds" in workload.told().notes
+    assert workload.left_out == {SPANS: 2}
 
 
 def test_spans_of_one_export_are_requests_of_their_own(tmp_path: Path, expected: dict[str, object]) -> None:
@@ -314,7 +318,7 @@ def test_spans_of_one_export_are_requests_of_their_own(tmp_path: Path, expected:
     exports = [{"resourceSpans": [{"scopeSpans": [{"spans": [tool, *spans[at : at + 3]]}]}]} for at in (0, 3, 6)]
     workload = read_trace(write(tmp_path / "export.jsonl", exports))
     assert told(workload) == expected
-    assert "left out: 3 spans of other kinds" in workload.notes
+    assert workload.left_out == {SPANS: 3}
 
 
 def test_a_batch_is_one_burst(tmp_path: Path, expected: dict[str, object]) -> None:
@@ -322,51 +326,52 @@ def test_a_batch_is_one_burst(tmp_path: Path, expected: dict[str, object]) -> No
     requests = list(workload.requests())
     assert [request.arrival_s for request in requests] == [0.0] * 9
     assert len({request.session for request in requests}) == expected["sessions"]
-    assert "the file has no times: all requests come at once" in workload.notes
+    assert BURST in workload.notes
     rows = [{"prompt": "".join(message["content"] for message in turn.messages)} for turn in TURNS]
     assert read_trace(write(tmp_path / "custom.jsonl", rows)).request_count == 9
 
 
 @pytest.mark.parametrize(
-    ("make", "other", "said"),
+    ("make", "other", "kind"),
     [
-        (litellm, {"cache_hit": "True"}, "answered by the gateway's cache"),
-        (litellm, {"cache_hit": True}, "answered by the gateway's cache"),
-        (litellm, {"status": "failure", "response": {}}, "failed"),
-        (litellm, {"metadata": json.dumps({"status": "failure"})}, "failed"),
+        (litellm, {"cache_hit": "True"}, CACHED),
+        (litellm, {"cache_hit": True}, CACHED),
+        (litellm, {"status": "failure", "response": {}}, FAILED),
+        (litellm, {"metadata": json.dumps({"status": "failure"})}, FAILED),
         (litellm, {"call_type": "aembedding", "proxy_server_request": {"input": ["a", "b"]}}, "embeddings"),
         (litellm, {"call_type": "arerank", "proxy_server_request": {"query": "a"}}, "rerankings"),
-        (langfuse, {"type": "SPAN", "input": '{"q": "x"}', "output": ""}, "spans of other kinds"),
-        (langfuse, {"type": "EVENT", "input": None}, "spans of other kinds"),
-        (langfuse, {"level": "ERROR"}, "failed"),
-        (helicone, {"response_status": 429, "response_body": '{"error": {"code": 429}}'}, "failed"),
-        (plain, {"status_code": 500, "response": None}, "failed"),
-        (plain, {"response": {"error": {"message": "no"}}}, "failed"),
+        (langfuse, {"type": "SPAN", "input": '{"q": "x"}', "output": ""}, SPANS),
+        (langfuse, {"type": "EVENT", "input": None}, SPANS),
+        (langfuse, {"level": "ERROR"}, FAILED),
+        (helicone, {"response_status": 429, "response_body": '{"error": {"code": 429}}'}, FAILED),
+        (plain, {"status_code": 500, "response": None}, FAILED),
+        (plain, {"response": {"error": {"message": "no"}}}, FAILED),
         (batch, {"url": "/v1/embeddings", "body": {"input": "a"}}, "embeddings"),
-        (span, {"status": {"code": 2}}, "failed"),
+        (span, {"status": {"code": 2}}, FAILED),
         (span, {"attributes": {"gen_ai.operation.name": "embeddings"}}, "embeddings"),
-        (span, {"attributes": {"http.method": "POST"}}, "spans of other kinds"),
+        (span, {"attributes": {"http.method": "POST"}}, SPANS),
     ],
 )  # fmt: skip
 def test_rows_of_another_kind_are_left_out_and_counted(
-    tmp_path: Path, make: Callable[[Turn], dict[str, Any]], other: dict[str, Any], said: str
+    tmp_path: Path, make: Callable[[Turn], dict[str, Any]], other: dict[str, Any], kind: str
 ) -> None:
     """However many they are, and where a file begins with them too."""
     rows = [{**make(TURNS[0]), **other} for _ in range(12)] + [make(turn) for turn in TURNS]
     workload = read_trace(write(tmp_path / "log.jsonl", rows))
     assert workload.request_count == 9
-    assert f"left out: 12 {said}" in workload.notes
     streamed = read_trace(tmp_path / "log.jsonl", check=False)
-    assert f"left out: 12 {said}" not in streamed.notes
+    assert streamed.left_out == {}
     measure(streamed)
-    assert f"left out: 12 {said}" in streamed.told().notes
-    with pytest.raises(TraceError, match=f"the file holds no request among the first 10,000 rows: left out: 12 {said}"):
+    assert streamed.told().left_out == workload.left_out == {kind: 12}
+    assert f"12 {kind}" in workload.notes[-1]
+    with pytest.raises(TraceError, match=rf"none\.jsonl: .* 10,000 .* 12 {kind}"):
         read_trace(write(tmp_path / "none.jsonl", rows[:12]))
 
 
 def test_a_chain_that_begins_outside_of_the_log_is_counted(tmp_path: Path) -> None:
     workload = read_trace(write(tmp_path / "chained.jsonl", [chained(turn) for turn in TURNS[3:]]))
-    assert any(note.startswith("3 requests continue a response that is not in the log") for note in workload.notes)
+    assert workload.remarks == {OUTSIDE: 3}
+    assert workload.notes[-1] == f"3 {OUTSIDE}"
     assert workload.request_count == 6
 
 
@@ -406,7 +411,7 @@ def test_reported_tokens_that_fit_no_text_are_not_used_and_counted(
 ) -> None:
     rows = [{"time": at, "prompt": f"{at} " + "train " * words, "usage": usage} for at in range(20)]
     workload = read_trace(write(tmp_path / "log.jsonl", rows))
-    assert any(note.startswith("20 requests report prompt tokens that do not fit") for note in workload.notes)
+    assert workload.remarks == {IMPLAUSIBLE: 20}
     (rate,) = [item for item in workload.assumptions if item.name == "bytes_per_token"]
     assert (rate.value, rate.assumed) == (4.0, True)
     assert next(workload.requests()).prompt_tokens == pytest.approx(6 * words / 4, rel=0.01)
@@ -420,7 +425,7 @@ def test_a_row_far_from_its_neighbours_is_not_believed(tmp_path: Path) -> None:
     requests = list(workload.requests())
     assert [requests[at].prompt_tokens for at in (6, 7, 9)] == [1_500, 760, 1_500]
     assert requests[8].prompt_tokens == pytest.approx(1_500, rel=0.02)
-    assert any(note.startswith("1 requests report prompt tokens that do not fit") for note in workload.notes)
+    assert workload.remarks == {IMPLAUSIBLE: 1}
 
 
 @pytest.mark.parametrize("noise", [1.0, 1.1])
@@ -449,11 +454,11 @@ def test_a_log_of_no_known_layout_gets_the_field_map_that_reads_it(tmp_path: Pat
     path = write(tmp_path / "log.jsonl", [UNKNOWN])
     with pytest.raises(TraceError) as error:
         read_trace(path)
-    proposed = str(error.value).partition("[fields] ")[2]
-    assert proposed == 'time = "when", messages = "http.payload.chat"'
     layout = tmp_path / "map.toml"
-    layout.write_text("[fields]\n" + proposed.replace(", ", "\n"))
-    assert read_trace(path, Options(fields=FieldMap.read(layout))).request_count == 1
+    layout.write_text("[fields]\n" + str(error.value).partition("[fields] ")[2].replace(", ", "\n"))
+    fields = FieldMap.read(layout)
+    assert (fields.paths["time"], fields.paths["messages"]) == (("when",), ("http.payload.chat",))
+    assert read_trace(path, Options(fields=fields)).request_count == 1
 
 
 @pytest.mark.parametrize(

@@ -41,24 +41,24 @@ def test_gzip_is_seen_by_its_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "not JSON"),
-        ('{"timestamp": "ab', "not JSON: Invalid control character at column 18"),
-        ("[1, 2]", r"must be a JSON object, got \[1, 2\]"),
-        ({"timestamp": 9999, "output_length": 1, "hash_ids": [3]}, "field 'input_length' is missing"),
-        ({**GOOD[2], "input_length": -5}, "input_length must be a whole number, 1 or more, got -5"),
-        ({**GOOD[2], "output_length": -1}, "output_length must be a whole number, 0 or more, got -1"),
-        ({**GOOD[2], "timestamp": -1}, "time goes back from 2.501 to -0.001 s"),
-        ({**GOOD[2], "timestamp": 100}, "time goes back from 2.501 to 0.100 s"),
-        ({**GOOD[2], "timestamp": "soon"}, "timestamp must be a number, -2\\*\\*63 to 2\\*\\*63, got 'soon'"),
-        ('{"timestamp": NaN, "input_length": 5, "output_length": 1, "hash_ids": [1]}', "timestamp must be a number"),
-        ({**GOOD[2], "timestamp": True}, "timestamp must be a number, -2\\*\\*63 to 2\\*\\*63, got True"),
-        ({**GOOD[2], "hash_ids": 9}, "hash_ids must be a list, got 9"),
-        ({**GOOD[2], "hash_ids": [-9]}, r"hash_ids\[0\] must be a whole number, 0 to 2\*\*64 - 1, got -9"),
-        ({**GOOD[2], "hash_ids": [2**64]}, r"hash_ids\[0\] must be a whole number"),
-        ({**GOOD[2], "hash_ids": [1.5]}, r"hash_ids\[0\] must be a whole number.*got 1.5"),
-        ({**GOOD[2], "hash_ids": [[1]]}, r"hash_ids\[0\] must be"),
-        ({**GOOD[0], "timestamp": 9999, "hash_ids": [3]}, "1300 tokens in blocks of 512 need 3 hash_ids, got 1"),
-        ({**GOOD[2], "hash_ids": [3, 4]}, "100 tokens in blocks of 512 need 1 hash_ids, got 2"),
+        ("{", "JSON"),
+        ('{"timestamp": "ab', "JSON.* column 18"),
+        ("[1, 2]", r"JSON.*\[1, 2\]"),
+        ({"timestamp": 9999, "output_length": 1, "hash_ids": [3]}, "'input_length'"),
+        ({**GOOD[2], "input_length": -5}, "input_length .* 1 .*-5"),
+        ({**GOOD[2], "output_length": -1}, "output_length .* 0 .*-1"),
+        ({**GOOD[2], "timestamp": -1}, r"2\.501 to -0\.001 s"),
+        ({**GOOD[2], "timestamp": 100}, r"2\.501 to 0\.100 s"),
+        ({**GOOD[2], "timestamp": "soon"}, r"timestamp .*-2\*\*63 to 2\*\*63.*'soon'"),
+        ('{"timestamp": NaN, "input_length": 5, "output_length": 1, "hash_ids": [1]}', "timestamp .*nan"),
+        ({**GOOD[2], "timestamp": True}, r"timestamp .*-2\*\*63 to 2\*\*63.*True"),
+        ({**GOOD[2], "hash_ids": 9}, "hash_ids .*9"),
+        ({**GOOD[2], "hash_ids": [-9]}, r"hash_ids\[0\] .*0 to 2\*\*64 - 1.*-9"),
+        ({**GOOD[2], "hash_ids": [2**64]}, rf"hash_ids\[0\] .*{2**64}"),
+        ({**GOOD[2], "hash_ids": [1.5]}, r"hash_ids\[0\] .*1\.5"),
+        ({**GOOD[2], "hash_ids": [[1]]}, r"hash_ids\[0\] .*\[1\]"),
+        ({**GOOD[0], "timestamp": 9999, "hash_ids": [3]}, "1300 .*512 .*3 hash_ids.* 1"),
+        ({**GOOD[2], "hash_ids": [3, 4]}, "100 .*512 .*1 hash_ids.* 2"),
     ],
 )
 def test_a_bad_row_names_file_and_line(tmp_path: Path, row: object, message: str) -> None:
@@ -70,7 +70,7 @@ def test_a_bad_row_names_file_and_line(tmp_path: Path, row: object, message: str
 def test_an_unchecked_trace_fails_at_the_bad_line_and_not_before(tmp_path: Path) -> None:
     requests = read_trace(write(tmp_path / "t.jsonl", [*GOOD, "{"]), check=False).requests()
     assert [next(requests).prompt_tokens for _ in range(3)] == [1_300, 1_024, 100]
-    with pytest.raises(TraceError, match=":4: not JSON"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:4: "):
         next(requests)
 
 
@@ -78,7 +78,7 @@ def test_truncated_or_damaged_gzip_names_file_and_line(tmp_path: Path) -> None:
     rows = [{**GOOD[0], "timestamp": time, "output_length": time * 7919 % 1000} for time in range(5_000)]
     zipped = gzip.compress(write(tmp_path / "t.jsonl", [*rows]).read_bytes())
     (tmp_path / "cut.jsonl.gz").write_bytes(zipped[: len(zipped) // 2])
-    with pytest.raises(TraceError, match=r"cut\.jsonl\.gz:\d\d+: the gzip data ends early"):
+    with pytest.raises(TraceError, match=r"cut\.jsonl\.gz:\d\d+: .*gzip"):
         read_trace(tmp_path / "cut.jsonl.gz")
     middle = len(zipped) // 2
     (tmp_path / "bad.jsonl.gz").write_bytes(zipped[:middle] + bytes(64) + zipped[middle + 64 :])
@@ -86,21 +86,19 @@ def test_truncated_or_damaged_gzip_names_file_and_line(tmp_path: Path) -> None:
         read_trace(tmp_path / "bad.jsonl.gz")
 
 
-def test_files_that_are_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"none\.jsonl: cannot be read: No such file"):
-        read_trace(tmp_path / "none.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n\n")
-    with pytest.raises(TraceError, match=r"empty\.jsonl:1: the file holds no request"):
-        read_trace(tmp_path / "empty.jsonl")
-    (tmp_path / "latin.jsonl").write_bytes(b'{"name": "\xe9"}\n')
-    with pytest.raises(TraceError, match=r"latin\.jsonl:1: not UTF-8"):
-        read_trace(tmp_path / "latin.jsonl")
-    (tmp_path / "other.jsonl").write_text('{"colour": "red"}\n')
-    with pytest.raises(TraceError, match=r"other\.jsonl:1: no known trace format has the fields colour"):
-        read_trace(tmp_path / "other.jsonl")
-    (tmp_path / "bare.jsonl").write_text("{}\n")
-    with pytest.raises(TraceError, match=r"bare\.jsonl:1: no known trace format has an object without fields"):
-        read_trace(tmp_path / "bare.jsonl")
-    (tmp_path / "array.json").write_text("[\n7\n]\n")
-    with pytest.raises(TraceError, match=r"array\.json:1: must be a JSON object, got 7"):
-        read_trace(tmp_path / "array.json")
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (None, ": .*No such file"),
+        (b"\n\n", ":1: "),
+        (b'{"name": "\xe9"}\n', ":1: .*UTF-8"),
+        (b'{"colour": "red"}\n', ":1: .*colour"),
+        (b"{}\n", ":1: .*without fields"),
+        (b"[\n7\n]\n", ":1: .*JSON.*7"),
+    ],
+)
+def test_files_that_are_no_trace(tmp_path: Path, data: bytes | None, named: str) -> None:
+    if data is not None:
+        (tmp_path / "no").write_bytes(data)
+    with pytest.raises(TraceError, match=rf"/no{named}"):
+        read_trace(tmp_path / "no")

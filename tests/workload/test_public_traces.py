@@ -12,6 +12,9 @@ from logs import BAILIAN, Rows, read, write
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload import Options, floor, read_arrivals, read_trace
+from prefixroute.workload.readers.lengths import UNSHARED
+from prefixroute.workload.readers.recorded import UNSHARED_SESSIONS
+from prefixroute.workload.readers.row import ZONELESS
 
 
 def test_bailian_turns_share_the_session_of_their_root(tmp_path: Path) -> None:
@@ -30,7 +33,7 @@ def test_block_size_follows_the_ids(tmp_path: Path) -> None:
     rows = [{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": list(range(16))}]
     assert read_trace(write(tmp_path / "t.jsonl", rows)).block_size == 64
     rows[0]["hash_ids"] = list(range(17))
-    with pytest.raises(TraceError, match=r"t\.jsonl:1: 17 hash_ids for 1000 tokens fit no block size"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:1: 17 hash_ids.* 1000 .*block_size"):
         read_trace(write(tmp_path / "t.jsonl", rows))
     assert read_trace(tmp_path / "t.jsonl", Options(block_size=60)).block_size == 60
 
@@ -59,7 +62,7 @@ def test_recorded_sessions_expand_by_agent_and_merge_in_time(tmp_path: Path) -> 
     assert [sub.arrival_s - first.arrival_s, second.arrival_s - first.arrival_s] == pytest.approx([2, 5])
     assert first.session == sub.session == "a"
     assert not set(first.prompt.array.tolist()) & set(other.prompt.array.tolist())
-    assert any("nothing is shared between sessions" in note for note in workload.notes)
+    assert UNSHARED_SESSIONS in workload.notes
     assert [item.assumed for item in workload.assumptions] == [False]
 
 
@@ -89,15 +92,15 @@ def test_lmcache_ids_are_global(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"keep": 9}, r"requests\[0\] keeps 9 blocks of the 0 before"),
-        ({"add": [[1]]}, r"requests\[0\].add must hold \[first id, count\] pairs, got \[1\]"),
-        ({"add": [[-1, 2]]}, r"got \[-1, 2\]"),
-        ({"add": [[1, 10**12]]}, r"got \[1, 1000000000000\]"),
-        ({"add": [[1, 9]]}, "9 blocks, where its tokens and the longest prompt allow 2"),
-        ({"in": 2**53, "add": [[1, 2**52]]}, f"{2**52} blocks, where its tokens and the longest prompt allow {2**22}"),
-        ({"in": 2**30, "add": [[1, 2**21]] * 3}, f"{3 * 2**21} blocks, where"),
-        ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
-        ({"t": "now"}, r"t must be a number, -2\*\*63 to 2\*\*63, got 'now'"),
+        ({"keep": 9}, r"requests\[0\] .*9 .*0 "),
+        ({"add": [[1]]}, r"requests\[0\]\.add .*\[first id, count\].*\[1\]"),
+        ({"add": [[-1, 2]]}, r"\[-1, 2\]"),
+        ({"add": [[1, 10**12]]}, r"\[1, 1000000000000\]"),
+        ({"add": [[1, 9]]}, "9 blocks.* 2$"),
+        ({"in": 2**53, "add": [[1, 2**52]]}, f"{2**52} blocks.* {2**22}$"),
+        ({"in": 2**30, "add": [[1, 2**21]] * 3}, f"{3 * 2**21} blocks"),
+        ({"in": 0}, "in .* 1 .*0"),
+        ({"t": "now"}, r"t .*-2\*\*63 to 2\*\*63.*'now'"),
     ],
 )
 def test_bad_sessions_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -119,7 +122,7 @@ def test_lengths_only(tmp_path: Path) -> None:
     assert second.arrival_s == pytest.approx(0.052, abs=1e-6)
     assert floor(workload) == 1
     assert first.session is None
-    assert "says nothing about prefixes" in workload.notes[0]
+    assert workload.notes == (UNSHARED, ZONELESS)
     assert [request.prompt for request in workload.requests()] == [first.prompt, second.prompt]
     assert read_arrivals(path).recorded_s == pytest.approx([0, 0.052], abs=1e-6)
 
@@ -135,11 +138,11 @@ def test_burstgpt_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2023-11-16 18:17:04,x,8", "ContextTokens must be a whole number, 1 to 10000000, got 'x'"),
-        ("2023-11-16 18:17:04,-4,8", "ContextTokens must be a whole number, 1 to 10000000, got '-4'"),
-        ("soon,4,8", "TIMESTAMP must be a number or ISO 8601, got 'soon'"),
-        ("2023-11-16 18:17:04,4", "GeneratedTokens must be a whole number"),
-        ("2023-11-16 18:17:01,4,8", "time goes back"),
+        ("2023-11-16 18:17:04,x,8", "ContextTokens .*1 to 10000000.*'x'"),
+        ("2023-11-16 18:17:04,-4,8", "ContextTokens .*1 to 10000000.*'-4'"),
+        ("soon,4,8", "TIMESTAMP .*ISO 8601.*'soon'"),
+        ("2023-11-16 18:17:04,4", "GeneratedTokens .*None"),
+        ("2023-11-16 18:17:01,4,8", r"time .*\d s"),
     ],
 )
 def test_bad_cells_name_their_line(tmp_path: Path, line: str, message: str) -> None:
@@ -151,11 +154,11 @@ def test_bad_cells_name_their_line(tmp_path: Path, line: str, message: str) -> N
 
 def test_options_that_do_not_fit_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "weka.jsonl", WEKA)
-    with pytest.raises(TraceError, match=r"weka\.jsonl:1: the file has blocks of 64 tokens, got 16"):
+    with pytest.raises(TraceError, match=r"weka\.jsonl:1: .* 64 .*16"):
         read_trace(path, Options(block_size=16))
-    with pytest.raises(ConfigError, match="reorder_s must be at least 0, got -1"):
+    with pytest.raises(ConfigError, match=r"reorder_s .* 0.*-1"):
         Options(reorder_s=-1)
-    with pytest.raises(TraceError, match="a session must have a name"):
+    with pytest.raises(TraceError, match=r"w\.jsonl:1: .*session.*name"):
         read_trace(write(tmp_path / "w.jsonl", [{**WEKA[1], "session": ""}]))
 
 

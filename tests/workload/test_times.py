@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from logs import read, write
 
 from prefixroute.errors import TraceError
 from prefixroute.workload import FieldMap, Options, read_trace
+from prefixroute.workload.readers.requests import SMALL_TIMES
+from prefixroute.workload.readers.row import ZONELESS
 
 
 @pytest.mark.parametrize("scale", [1, 1e3, 1e6, 1e9], ids=["s", "ms", "us", "ns"])
@@ -40,7 +41,7 @@ def test_the_unit_of_a_time_is_told_by_the_map_then_by_its_name(
     layout = FieldMap(paths={**FieldMap().paths, "end_time": (name,), "duration": ("took_ms",)}, time_unit=unit)
     workload = read_trace(write(tmp_path / "t.jsonl", rows), Options(fields=layout))
     assert [request.arrival_s for request in workload.requests()] == [0, 6]
-    assert ("taken as seconds" in " ".join(workload.notes)) == (name == "items")
+    assert (SMALL_TIMES in workload.notes) == (name == "items")
 
 
 def test_milliseconds_in_a_usual_place_need_no_map(tmp_path: Path) -> None:
@@ -51,9 +52,9 @@ def test_milliseconds_in_a_usual_place_need_no_map(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("when", "note"),
     [
-        (0, 'too small for a date and are taken as seconds.* say so in a field map: time_unit = "ms"'),
-        ("12.5", "taken as seconds"),
-        ("2026-11-29T10:00:00", "times name no zone and are taken as UTC"),
+        (0, SMALL_TIMES),
+        ("12.5", SMALL_TIMES),
+        ("2026-11-29T10:00:00", ZONELESS),
         ("2026-11-29T10:00:00Z", None),
         (1_790_000_000, None),
         (1_790_000_000_000, None),
@@ -61,9 +62,7 @@ def test_milliseconds_in_a_usual_place_need_no_map(tmp_path: Path) -> None:
 )
 def test_what_is_assumed_of_times_is_said(tmp_path: Path, when: float | str, note: str | None) -> None:
     path = write(tmp_path / "t.jsonl", [{"time": when, "token_ids": [1]}])
-    notes = [said for said in read_trace(path).notes if said.startswith("times")]
-    assert len(notes) == (note is not None)
-    assert note is None or re.search(note, notes[0])
+    assert {SMALL_TIMES, ZONELESS} & {*read_trace(path).notes} == ({note} if note else set())
 
 
 def test_times_as_text(tmp_path: Path) -> None:
@@ -75,8 +74,8 @@ def test_times_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"end": 5, "took": -1, "token_ids": [1]}, r"duration must be a number, 0 to 2\*\*63, got -1"),
-        ({"end": "x", "took": 1, "token_ids": [1]}, "time must be a number or ISO 8601, got 'x'"),
+        ({"end": 5, "took": -1, "token_ids": [1]}, r"duration .*0 to 2\*\*63.*-1"),
+        ({"end": "x", "took": 1, "token_ids": [1]}, "time .*ISO 8601.*'x'"),
     ],
 )
 def test_bad_ends_and_durations(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -94,7 +93,7 @@ def test_times_beyond_all_measure_are_refused(tmp_path: Path, field: str, value:
     layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}})
     row = {"time": 1, "token_ids": [1]} if field == "time" else {"end": 1, "took": 1, "token_ids": [1]}
     path = write(tmp_path / "t.jsonl", [row, {**row, field: value}])
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: (time|duration) must be a number, .* to 2\*\*63, got"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: (time|duration) .* to 2\*\*63"):
         read_trace(path, Options(fields=layout))
 
 
@@ -109,7 +108,7 @@ def test_times_without_a_zone_are_the_same_on_every_machine(tmp_path: Path, monk
         monkeypatch.setenv("TZ", zone)
         time.tzset()
         assert [request.arrival_s for request in read(path)] == [0, 31 * 60, 71 * 60]
-    assert "times name no zone and are taken as UTC" in read_trace(path).notes
+    assert ZONELESS in read_trace(path).notes
     monkeypatch.undo()
     time.tzset()
 
@@ -118,5 +117,5 @@ def test_times_without_a_zone_are_the_same_on_every_machine(tmp_path: Path, monk
 def test_times_of_a_table_beyond_all_measure_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"Timestamp,Request tokens,Response tokens\n1,5,5\n{text},5,5\n")
-    with pytest.raises(TraceError, match=r"a\.csv:3: Timestamp must be a number, -2\*\*63 to 2\*\*63, got"):
+    with pytest.raises(TraceError, match=r"a\.csv:3: Timestamp .*-2\*\*63 to 2\*\*63"):
         read_trace(path)

@@ -103,10 +103,10 @@ TEXT, IDS = {"prompt": "word " * 80}, {"token_ids": [1] * 100}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({**TEXT, "usage": {"in": 45, "read": 1000}}, "0 to the prompt's 45, got 1000; where .*: cached_apart = true"),
-        ({**IDS, "usage": {"in": 100, "read": 101}}, "0 to the prompt's 100, got 101"),
-        ({**IDS, "usage": {"read": 101}}, "0 to the prompt's 100, got 101"),
-        ({**TEXT, "usage": {"read": 401}}, "0 to the prompt's 400, got 401"),
+        ({**TEXT, "usage": {"in": 45, "read": 1000}}, "45.* 1000.*cached_apart"),
+        ({**IDS, "usage": {"in": 100, "read": 101}}, "100.* 101"),
+        ({**IDS, "usage": {"read": 101}}, "100.* 101"),
+        ({**TEXT, "usage": {"read": 401}}, "400.* 401"),
     ],
 )
 def test_more_cached_tokens_than_the_prompt_has_are_a_bad_line(
@@ -114,6 +114,6 @@ def test_more_cached_tokens_than_the_prompt_has_are_a_bad_line(
 ) -> None:
     layout = FieldMap.from_table({"fields": {"prompt_tokens": "usage.in", "cached_tokens": "usage.read"}})
     path = write(tmp_path / "g.jsonl", [{"time": 1, **TEXT}] * 20 + [{"time": 1, **row}])
-    with pytest.raises(TraceError, match=rf"g\.jsonl:21: cached_tokens must be a whole number, {message}"):
+    with pytest.raises(TraceError, match=rf"g\.jsonl:21: cached_tokens .*{message}"):
         read_trace(path, Options(fields=layout))
     assert read_trace(path, Options(fields=layout, skip_bad=9)).request_count == 20

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import write
+from logs import figures, write
 
 from prefixroute.advise import advise, profile
 from prefixroute.advise.affected import affected
@@ -69,7 +69,10 @@ def test_what_changes_near_the_start_is_found_and_its_price_told(tmp_path: Path,
     assert volatile.tokens < 12 or kind == "twice"
     assert 0 < volatile.length < 25
     assert volatile.gain > 100
-    assert "nothing behind it is shared" in " ".join(trace.notes)
+    percent, *_, gain = next(
+        told for told in figures(trace.notes) if len(told) == len(("share", "length", "tokens", "gain"))
+    )
+    assert (percent, gain) == (round(100 * volatile.share), volatile.gain)
     assert floor(trace) > 0.5
     assert floor(masked) < 0.06
     first = trace.head(10).masked
