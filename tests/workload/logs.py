@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def read(path: Path, options: Options | None = None) -> list[Request]:
     return list(read_trace(path, options).requests())
 
 
-def figures(notes: tuple[str, ...]) -> list[list[int]]:
+def figures(notes: Iterable[str]) -> list[list[int]]:
     """Return the whole numbers in each note."""
     return [[int(found.replace(",", "")) for found in re.findall(r"\d+(?:,\d{3})*", note)] for note in notes]
 

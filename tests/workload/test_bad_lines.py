@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import figures
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload import Options, Workload, chat, convert, read_trace
@@ -34,12 +36,12 @@ def arrivals(workload: Workload) -> list[float]:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ('{"timestamp": 70, "input', "not JSON: Invalid control character"),
-        ("[1, 2]", "must be a JSON object"),
-        (json.dumps({**mooncake(7), "input_length": -1}), "input_length must be a whole number"),
-        (json.dumps({**mooncake(7), "hash_ids": [1, 2, 3, 4]}), "1024 tokens in blocks of 512 need 2 hash_ids"),
-        (json.dumps({**mooncake(7), "timestamp": 0}), "time goes back"),
-        ("caf\udce9", "not UTF-8"),
+        ('{"timestamp": 70, "input', "JSON: .*column 25"),
+        ("[1, 2]", r"JSON .*\[1, 2\]"),
+        (json.dumps({**mooncake(7), "input_length": -1}), "input_length .*-1"),
+        (json.dumps({**mooncake(7), "hash_ids": [1, 2, 3, 4]}), "1024 .*512 .*2 hash_ids.*4"),
+        (json.dumps({**mooncake(7), "timestamp": 0}), r"time .*0\.060 to 0\.000 s"),
+        ("caf\udce9", "UTF-8"),
     ],
 )
 def test_a_bad_line_is_left_out_counted_and_named(tmp_path: Path, bad: str, why: str) -> None:
@@ -51,9 +53,9 @@ def test_a_bad_line_is_left_out_counted_and_named(tmp_path: Path, bad: str, why:
         read_trace(path)
     workload = read_trace(path, SKIP)
     assert workload.skipped is not None
-    assert (workload.skipped.bad, workload.skipped.lines, workload.request_count) == (1, 61, 60)
-    assert f"day.jsonl:8: {why}" in workload.skipped.first[0]
-    assert workload.notes[-1:] == ("1 bad of 61 lines left out: line 8",)
+    assert (workload.skipped.bad, workload.skipped.lines, workload.skipped.first_lines) == (1, 61, (8,))
+    assert re.search(rf"day\.jsonl:8: .*{why}", workload.skipped.first[0])
+    assert (workload.request_count, figures(workload.notes[-1:])) == (60, [[1, 61, 8]])
     assert {item.name: item.value for item in workload.assumptions} == {"skipped_lines": 1}
     assert arrivals(workload) == arrivals(read_trace(write(tmp_path / "clean.jsonl", lines)))
 
@@ -69,13 +71,12 @@ def test_only_the_first_are_named_and_more_than_were_allowed_are_refused(tmp_pat
     lines = good(100)
     skipped = read_trace(write(tmp_path / "day.jsonl", [*lines, *["{"] * 11]), SKIP).skipped
     assert skipped is not None
-    assert len(skipped.first) == 3
-    assert str(skipped).endswith("and 8 more")
+    assert (skipped.bad, len(skipped.first), figures([str(skipped)])[0][-1]) == (11, 3, 8)
     path = write(tmp_path / "day.jsonl", [*lines, *["{"] * 12])
-    with pytest.raises(TraceError, match=r"more than 11 bad lines.* 12 bad of 112 lines.*day\.jsonl:101"):
+    with pytest.raises(TraceError, match=r"\b11\b.*\b12\b.*\b112\b.*day\.jsonl:101"):
         read_trace(path, SKIP)
     assert read_trace(path, Options(skip_bad=12)).request_count == 100
-    with pytest.raises(ConfigError, match="skip_bad must be at least 0, got -1"):
+    with pytest.raises(ConfigError, match=r"skip_bad .* 0.*-1"):
         read_trace(path, Options(skip_bad=-1))
 
 
@@ -83,7 +84,7 @@ def test_a_log_that_begins_in_the_middle_of_a_line_is_recognised(tmp_path: Path)
     path = write(tmp_path / "day.jsonl", ['h": 1024, "hash_ids": [4]}', *good()])
     workload = read_trace(path, SKIP)
     assert (workload.block_size, workload.request_count) == (512, 60)
-    with pytest.raises(TraceError, match=r"day\.jsonl:1: neither JSON nor"):
+    with pytest.raises(TraceError, match=r"day\.jsonl:1: .*'nothing here'"):
         read_trace(write(tmp_path / "day.jsonl", ["nothing here"] * 300), SKIP)
 
 

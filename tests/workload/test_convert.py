@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs import figures
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import BlockHashes
@@ -30,7 +31,7 @@ def test_siphash_is_the_published_function() -> None:
     # The reference vector of eight bytes 00..07 under the key 00..0f (Aumasson and Bernstein).
     assert int(siphash(np.array([0x0706050403020100], np.uint64), KEY)[0]) == 0x93F5F5799A932462
     assert len(siphash(np.empty(0, np.uint64), KEY)) == 0
-    with pytest.raises(ConfigError, match="key of a private trace must have 16 bytes, got 3"):
+    with pytest.raises(ConfigError, match=r"key .*16 .*3"):
         siphash(np.empty(0, np.uint64), b"abc")
 
 
@@ -151,7 +152,7 @@ def test_no_text_of_the_log_is_in_the_file_not_even_of_its_bad_lines(tmp_path: P
     written = (tmp_path / "p.jsonl").read_text()
     assert "SECRET" not in written
     header, *rows = map(json.loads, written.splitlines())
-    assert "2 bad of 31 lines left out: lines 10, 11" in header["notes"]
+    assert [2, 31, 10, 11] in figures(header["notes"])
     assert PLANT in str(workload.skipped)
     assert not any("SECRET" in str(item) for item in (*workload.notes, *workload.assumptions))
     # What is left of text is base64 of keyed hashes, and keyed hashes in hexadecimal.
@@ -181,7 +182,7 @@ def test_names_of_models_are_kept_and_other_texts_in_their_place_are_not(tmp_pat
 
 def test_a_workload_that_fails_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"time": 1, "token_ids": [1]}\n{"time": 0')
-    with pytest.raises(TraceError, match=":2: not JSON"):
+    with pytest.raises(TraceError, match=r"bad\.jsonl:2: "):
         convert(read_trace(tmp_path / "bad.jsonl", check=False), tmp_path / "p.jsonl.gz", KEY)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
 
@@ -244,16 +245,16 @@ def test_any_history_through_any_window(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"back": 3}, "goes back 3 lines where 1 are held"),
-        ({"keep": 900}, "keeps 900 blocks of a chain of"),
-        ({"back": 0}, "back must be a whole number, 1 or more, got 0"),
-        ({"blocks": "%%"}, "blocks must be base64"),
-        ({"blocks": b64encode(b"123").decode()}, "blocks must be 64-bit numbers, got 3 bytes"),
-        ({"in": 0}, "in must be a whole number, 1 or more, got 0"),
-        ({"full": 10**6}, "has 1000000 full blocks of"),
-        ({"cached": -1}, r"cached must be a whole number, 0 to \d+, got -1"),
-        ({"cached": 10**7}, r"cached must be a whole number, 0 to \d+, got 10000000"),
-        ({"t": -5}, "time goes back"),
+        ({"back": 3}, "back 3 .*1 "),
+        ({"keep": 900}, r"keeps 900 .*\d+"),
+        ({"back": 0}, "back .* 1 .*0"),
+        ({"blocks": "%%"}, "blocks .*base64"),
+        ({"blocks": b64encode(b"123").decode()}, "blocks .*64.*3 bytes"),
+        ({"in": 0}, "in .* 1 .*0"),
+        ({"full": 10**6}, "1000000 full"),
+        ({"cached": -1}, r"cached .* 0 to \d+.*-1"),
+        ({"cached": 10**7}, r"cached .* 0 to \d+.*10000000"),
+        ({"t": -5}, r"time .*-5\.000 s"),
     ],
 )
 def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -267,15 +268,15 @@ def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], me
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"prefixroute_trace": 2}, "version of a private trace must be 1, got 2"),
-        ({"prefixroute_trace": 1, "block_size": 0}, "block_size must be a whole number, 1 to 65536, got 0"),
-        ({"prefixroute_trace": 1, "block_size": 65537}, "block_size must be a whole number, 1 to 65536, got 65537"),
-        ({"prefixroute_trace": 1, "block_size": 16}, "field 'window' is missing"),
+        ({"prefixroute_trace": 2}, "version .* 1.*2"),
+        ({"prefixroute_trace": 1, "block_size": 0}, "block_size .*1 to 65536.*0"),
+        ({"prefixroute_trace": 1, "block_size": 65537}, "block_size .*1 to 65536.*65537"),
+        ({"prefixroute_trace": 1, "block_size": 16}, "'window'"),
     ],
 )
 def test_damaged_headers_are_refused(tmp_path: Path, header: dict[str, Any], message: str) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps(header))
-    with pytest.raises(TraceError, match=rf"p\.jsonl:1: {message}"):
+    with pytest.raises(TraceError, match=rf"p\.jsonl:1: .*{message}"):
         read_trace(tmp_path / "p.jsonl")
 
 

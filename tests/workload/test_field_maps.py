@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +57,22 @@ def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("colour = 1", "unknown colour; known are block_size"),
-        ("[fields]\nprice = 'x'", r"unknown price in \[fields\]; known are time, "),
-        ("[fields]\ntime = 3", "fields.time must be a path or a list of paths, got 3"),
-        ("time_unit = 'days'", "time_unit must be one of s, ms, us, ns, got 'days'"),
-        ("block_size = 0", "block_size must be a whole number, 1 to 65536, got 0"),
-        ("bytes_per_token = true", "bytes_per_token must be a number, 0.25 to 256, got True"),
-        ("bytes_per_token = inf", "bytes_per_token must be a number, 0.25 to 256, got inf"),
-        ("bytes_per_token = 1e300", "bytes_per_token must be a number, 0.25 to 256, got 1e\\+300"),
-        ("block_size = 65_537", "block_size must be a whole number, 1 to 65536, got 65537"),
-        ("cached_apart = 1", "cached_apart must be true or false, got 1"),
-        ("block_size = 8.5", "block_size must be a whole number, 1 to 65536, got 8.5"),
-        ("reorder_s = nan", "reorder_s must be a number, 0 to 1000000000, got nan"),
-        ("time_unit = ['s']", r"time_unit must be one of s, ms, us, ns, got \['s'\]"),
-        ("duration_unit = {}", "duration_unit must be one of s, ms, us, ns, got {}"),
-        ("fields = 3", r"\[fields\] must be a table of names and paths, got 3"),
-        ("= 3", "cannot read a field map"),
+        ("colour = 1", "colour.*block_size"),
+        ("[fields]\nprice = 'x'", r"price .*\[fields\].*time, "),
+        ("[fields]\ntime = 3", r"fields\.time .*3"),
+        ("time_unit = 'days'", "time_unit .*s, ms, us, ns.*'days'"),
+        ("block_size = 0", "block_size .*1 to 65536.* 0"),
+        ("bytes_per_token = true", r"bytes_per_token .*0\.25 to 256.*True"),
+        ("bytes_per_token = inf", r"bytes_per_token .*0\.25 to 256.*inf"),
+        ("bytes_per_token = 1e300", r"bytes_per_token .*0\.25 to 256.*1e\+300"),
+        ("block_size = 65_537", "block_size .*1 to 65536.*65537"),
+        ("cached_apart = 1", "cached_apart .*true .*false.* 1"),
+        ("block_size = 8.5", r"block_size .*1 to 65536.*8\.5"),
+        ("reorder_s = nan", "reorder_s .*0 to 1000000000.*nan"),
+        ("time_unit = ['s']", r"time_unit .*s, ms, us, ns.*\['s'\]"),
+        ("duration_unit = {}", "duration_unit .*s, ms, us, ns.*{}"),
+        ("fields = 3", r"\[fields\] .*3"),
+        ("= 3", r"map\.toml.*line 1"),
     ],
 )
 def test_bad_field_maps_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -101,12 +102,10 @@ def test_a_body_that_is_no_json_has_no_fields(tmp_path: Path) -> None:
 def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> None:
     log, fields = tmp_path / "log.jsonl", tmp_path / "map.toml"
     log.write_text("\n".join(json.dumps({"t": 10 + at, "prompt": f"{at} " * 60, "latency": 2}) for at in range(5)))
-    for path, said in (("latency", ()), ("latencyy", ("latencyy",))):
+    for path, told in (("latency", 0), ("latencyy", 1)):
         fields.write_text(f'time_unit = "s"\n[fields]\nend_time = "t"\nduration = "{path}"\n')
         notes = read_trace(log, Options(fields=FieldMap.read(fields))).notes
-        told = [note for note in notes if "where the field map says" in note]
-        assert [note.rpartition(": ")[2] for note in told] == list(said)
-        assert all(note.startswith("none of the first 5 requests has duration") for note in told)
+        assert sum(bool(re.search(rf"\b5 .*duration .*\b{path}$", note)) for note in notes) == told
 
 
 def test_a_field_map_says_what_the_engine_does_not_render(tmp_path: Path) -> None:
@@ -127,5 +126,5 @@ def test_a_field_map_says_what_the_engine_does_not_render(tmp_path: Path) -> Non
 
     assert floor_of({}) > 0.5
     assert floor_of({"dropped": ["mood", "id"]}) < 0.2
-    with pytest.raises(ConfigError, match="dropped must be a list of names of fields, got 'mood'"):
+    with pytest.raises(ConfigError, match=r"dropped .*'mood'"):
         floor_of({"dropped": "mood"})

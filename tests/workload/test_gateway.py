@@ -70,12 +70,12 @@ def test_tools_come_first_and_media_count_by_digest(tmp_path: Path) -> None:
 def test_blocks_that_no_index_takes_name_the_file(tmp_path: Path) -> None:
     write(tmp_path / "g.jsonl", [{"time": 1, "prompt": "word " * 40}])
     dense = Options(block_size=65_536, fields=FieldMap(bytes_per_token=256))
-    with pytest.raises(TraceError, match=r"g\.jsonl:1: .*65536.* 256 .*262144"):
+    with pytest.raises(TraceError, match=r"g\.jsonl:1: .*65536.*256 .*262144"):
         read_trace(tmp_path / "g.jsonl", dense)
     with pytest.raises(ConfigError, match=r"block_size.* 1 .*65536.*70000"):
         read_trace(tmp_path / "g.jsonl", Options(block_size=70_000))
     rows = [{"timestamp": 0, "input_length": 100_000, "output_length": 1, "hash_ids": [1]}]
-    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids.* 100000 .* 65536"):
+    with pytest.raises(TraceError, match=r"m\.jsonl:1: 1 hash_ids.*100000.*65536"):
         read_trace(write(tmp_path / "m.jsonl", rows))
 
 
@@ -96,7 +96,7 @@ def test_logs_written_at_completion_are_put_in_order(tmp_path: Path) -> None:
     requests = read(write(tmp_path / "done.jsonl", rows), Options(fields=layout))
     assert [request.arrival_s for request in requests] == [0, 9, 39, 47]
     assert [request.session for request in requests] == ["45", "40", "41", "50"]
-    with pytest.raises(TraceError, match=r"done\.jsonl:3: time .* 5 s"):
+    with pytest.raises(TraceError, match=r"done\.jsonl:3: time.*\b5 s"):
         read_trace(tmp_path / "done.jsonl", Options(fields=layout, reorder_s=5))
 
 
@@ -105,7 +105,7 @@ def test_a_row_without_a_prompt_is_told_in_a_short_line(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"timestamp": 1, "model": "m", **{f"field_{'x' * 90}_{at}": at for at in range(50)}}) + "\n"
     )
-    with pytest.raises(TraceError, match=r"timestamp, model, field_x+, .*\d+ more") as refused:
+    with pytest.raises(TraceError, match=r"timestamp, model, field_x+,.*\d+") as refused:
         read_trace(path, Options(format="gateway"))
     assert len(str(refused.value)) < len(str(path)) + 320
 

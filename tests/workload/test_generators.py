@@ -64,7 +64,7 @@ def test_every_request_is_well_formed(generator: Callable[..., Workload], block_
     for request in generator(3, requests=60 if block_size == 1 else 500, block_size=block_size).requests():
         hashes = request.prompt.array.tolist()
         known = [block in served for block in hashes]
-        assert known == sorted(known, reverse=True), "a block is known, the one before it is not"
+        assert known == sorted(known, reverse=True)  # else a block is known and the one before it is not
         served.update(request.context.array.tolist())
         assert request.arrival_s >= last
         last = request.arrival_s
@@ -205,56 +205,47 @@ def test_own_shapes_are_not_marked_assumed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "named"),
     [
-        (lambda: ChatShape(turns=0), "chat turns must be 1 or more, got 0"),
-        (lambda: ChatShape(system_tokens=-1), "chat system_tokens must be 0 or more, got -1"),
-        (lambda: DocumentsShape(documents=0), "documents documents must be 1 or more, got 0"),
-        (lambda: DocumentsShape(zipf=-1), "documents zipf must be 0 or more, got -1"),
-        (lambda: DocumentsShape(documents=1.5), "documents documents must be a whole number, got 1.5"),  # type: ignore[arg-type]
-        (lambda: AgentsShape(spawn=1.5), "agents spawn must be a chance, 0 to 1, got 1.5"),
-        (lambda: FewShotShape(levels=0), "few_shot levels must be 1 or more, got 0"),
-        (lambda: FanOutShape(copies=0), "fan_out copies must be 1 or more, got 0"),
-        (lambda: ChatShape(turns=10**9), "chat turns must be 1 to 5000000, got 1000000000"),
-        (lambda: DocumentsShape(documents=10**8), "documents documents must be 1 to 5000000, got 100000000"),
-        (lambda: FewShotShape(levels=1000), "few_shot levels must be 1 to 64, got 1000"),
-        (lambda: FanOutShape(prompt_tokens=2**39), f"fan_out prompt_tokens must be 1 to {2**38}, got {2**39}"),
-        (
-            lambda: chat(shape=ChatShape(turns=5 * 10**6)),
-            "chat: a prompt and its answer must have 4194304 blocks at most",
-        ),
-        (lambda: tenants(shape=TenantsShape(turns=5 * 10**6)), "tenants: a prompt and its answer must have 4194304"),
-        (lambda: agents(shape=AgentsShape(steps=5 * 10**6)), "agents: a prompt and its answer must have 4194304"),
-        (lambda: few_shot(shape=FewShotShape(example_tokens=10**9)), "few_shot: a prompt and its answer must have"),
-        (lambda: fan_out(shape=FanOutShape(prompt_tokens=10**9)), "fan_out: a prompt and its answer must have 4194304"),
-        (
-            lambda: documents(shape=DocumentsShape(documents=10**6)),
-            "documents: texts kept at a time must have 536870912",
-        ),
-        (
-            lambda: agents(shape=AgentsShape(tasks=10**6)),
-            "agents: texts kept at a time must have 536870912 blocks at most",
-        ),
-        (lambda: tenants(shape=TenantsShape(tenants=5 * 10**6)), "tenants: texts kept at a time must have"),
-        (lambda: chat(requests=10**7, shape=ChatShape(slots=10**6)), "chat: texts kept at a time must have"),
-        (lambda: few_shot(requests=10**7, shape=FewShotShape(levels=9)), "few_shot: texts kept at a time must have"),
-        (lambda: chat(requests=-5), "requests must be at least 0, got -5"),
-        (lambda: chat(block_size=0), "block_size must be at least 1 and at most 65536, got 0"),
-        (lambda: TenantsShape(shares=(1.0, -1.0)), "tenants shares must be 0 or more, finite, and not all 0"),
-        (lambda: next(chat(-1).requests()), "seed must be 0 or more, got -1"),
-        (lambda: Poisson(0), "rate_per_s must be at least 1e-09 and at most 1e\\+09, got 0"),
-        (lambda: Bursty(1, cv=float("inf")), "cv must be a finite number, got inf"),
-        (lambda: Even(1e-300), "rate_per_s must be at least 1e-09"),
-        (lambda: chat().scaled(1e-300), "speed must be at least 1e-09"),
-        (lambda: Recorded([1.0]), "needs 2 finite times or more, got 1"),
-        (lambda: Recorded([1.0, 0.5, 2.0]), "must not go back"),
-        (lambda: chat().sampled(0), "share of sessions must be above 0 and at most 1, got 0"),
-        (lambda: chat().scaled(-1), "speed must be at least 1e-09 and at most 1e\\+09, got -1"),
-        (lambda: chat().head(-1), "must have 0 requests or more, got -1"),
+        (lambda: ChatShape(turns=0), "chat turns .* 1 .*0"),
+        (lambda: ChatShape(system_tokens=-1), "chat system_tokens .* 0 .*-1"),
+        (lambda: DocumentsShape(documents=0), "documents documents .* 1 .*0"),
+        (lambda: DocumentsShape(zipf=-1), "documents zipf .* 0 .*-1"),
+        (lambda: DocumentsShape(documents=1.5), r"documents documents .*1\.5"),  # type: ignore[arg-type]
+        (lambda: AgentsShape(spawn=1.5), r"agents spawn .*0 to 1.*1\.5"),
+        (lambda: FewShotShape(levels=0), "few_shot levels .* 1 .*0"),
+        (lambda: FanOutShape(copies=0), "fan_out copies .* 1 .*0"),
+        (lambda: ChatShape(turns=10**9), "chat turns .*1 to 5000000.*1000000000"),
+        (lambda: DocumentsShape(documents=10**8), "documents documents .*1 to 5000000.*100000000"),
+        (lambda: FewShotShape(levels=1000), "few_shot levels .*1 to 64.*1000"),
+        (lambda: FanOutShape(prompt_tokens=2**39), f"fan_out prompt_tokens .*1 to {2**38}.*{2**39}"),
+        (lambda: chat(shape=ChatShape(turns=5 * 10**6)), "chat: .* 4194304 "),
+        (lambda: tenants(shape=TenantsShape(turns=5 * 10**6)), "tenants: .* 4194304 "),
+        (lambda: agents(shape=AgentsShape(steps=5 * 10**6)), "agents: .* 4194304 "),
+        (lambda: few_shot(shape=FewShotShape(example_tokens=10**9)), "few_shot: .* 4194304 "),
+        (lambda: fan_out(shape=FanOutShape(prompt_tokens=10**9)), "fan_out: .* 4194304 "),
+        (lambda: documents(shape=DocumentsShape(documents=10**6)), "documents: .* 536870912 "),
+        (lambda: agents(shape=AgentsShape(tasks=10**6)), "agents: .* 536870912 "),
+        (lambda: tenants(shape=TenantsShape(tenants=5 * 10**6)), "tenants: .* 536870912 "),
+        (lambda: chat(requests=10**7, shape=ChatShape(slots=10**6)), "chat: .* 536870912 "),
+        (lambda: few_shot(requests=10**7, shape=FewShotShape(levels=9)), "few_shot: .* 536870912 "),
+        (lambda: chat(requests=-5), "requests .* 0.*-5"),
+        (lambda: chat(block_size=0), "block_size .* 1 .*65536.* 0"),
+        (lambda: TenantsShape(shares=(1.0, -1.0)), "tenants shares .* 0 "),
+        (lambda: next(chat(-1).requests()), "seed .* 0 .*-1"),
+        (lambda: Poisson(0), r"rate_per_s .*1e-09 .*1e\+09.* 0"),
+        (lambda: Bursty(1, cv=float("inf")), "cv .*inf"),
+        (lambda: Even(1e-300), "rate_per_s .*1e-09 .*1e-300"),
+        (lambda: chat().scaled(1e-300), "speed .*1e-09 .*1e-300"),
+        (lambda: Recorded([1.0]), "2 .* 1$"),
+        (lambda: Recorded([1.0, 0.5, 2.0]), "back"),
+        (lambda: chat().sampled(0), "share .* 0 .*1.* 0"),
+        (lambda: chat().scaled(-1), r"speed .*1e-09 .*1e\+09.*-1"),
+        (lambda: chat().head(-1), "head .* 0 .*-1"),
     ],
 )
-def test_impossible_settings_are_refused(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_impossible_settings_are_refused(call: Callable[[], object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         call()
 
 
@@ -336,7 +327,7 @@ def test_tenant_skew_of_servegen(
 def test_a_model_that_is_not_in_the_table(tmp_path: Path) -> None:
     (tmp_path / "rates.csv").write_text("model,mean_rate\na,1\nb,x\n")
     assert read_shares(tmp_path / "rates.csv", "a") == (1.0,)
-    with pytest.raises(TraceError, match=r"rates\.csv: no client of model 'c'"):
+    with pytest.raises(TraceError, match=r"rates\.csv: .*'c'"):
         read_shares(tmp_path / "rates.csv", "c")
-    with pytest.raises(TraceError, match=r"rates\.csv:3: mean_rate must be a finite number, 0 or more, got 'x'"):
+    with pytest.raises(TraceError, match=r"rates\.csv:3: mean_rate .*0.*'x'"):
         read_shares(tmp_path / "rates.csv", "b")

@@ -22,10 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import Rows, chat_rows, read, write
+from logs import Rows, chat_rows, figures, read, write
 
 from prefixroute.errors import ConfigError, FieldMapError, TraceError
+from prefixroute.validation import shown
 from prefixroute.workload import FieldMap, Options, convert, log_files, measure, read_trace
+from prefixroute.workload.readers.kinds import FAILED
+from prefixroute.workload.selection import EARLIER, LATER, LEFT_OUT
 
 zstd: Any = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
@@ -49,7 +52,7 @@ def test_a_wrong_line_of_standard_input_is_named(monkeypatch: pytest.MonkeyPatch
         buffer = io.BytesIO(packed(chat_rows()) + b"{\n")
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    with pytest.raises(TraceError, match=r"^stdin:4: not JSON"):
+    with pytest.raises(TraceError, match=r"^stdin:4: "):
         read_trace("-")
 
 
@@ -92,8 +95,8 @@ def test_packed_data_that_ends_early_or_is_damaged_names_its_line(
     whole = pack(packed([{"time": at, "prompt": os.urandom(60).hex()} for at in range(2_000)]))
     for name, data in (("cut", whole[:-30]), ("bad", whole + b"no such data" * 9)):
         (tmp_path / name).write_bytes(data)
-        ended = "ends early" if name == "cut" else "is damaged"
-        with pytest.raises(TraceError, match=rf"{name}:\d+: the (gzip|zstd) data {ended}"):
+        ended = "early" if name == "cut" else "damaged"
+        with pytest.raises(TraceError, match=rf"{name}:\d+: .*(gzip|zstd) .*{ended}"):
             read_trace(tmp_path / name)
 
 
@@ -102,11 +105,11 @@ def test_a_pattern_and_several_files_are_one_log(tmp_path: Path) -> None:
     for at, row in enumerate(rows):
         write(tmp_path / f"{at}.jsonl", [row])
     whole = read(write(tmp_path / "whole", rows))
-    assert read_trace(tmp_path / "*.jsonl").name == "0.jsonl and 2 more"
+    assert re.fullmatch(r"0\.jsonl .*2 .*", read_trace(tmp_path / "*.jsonl").name)
     assert [request.arrival_s for request in read(tmp_path / "[0-2].jsonl")] == [request.arrival_s for request in whole]
     write(tmp_path / "odd[1].jsonl", rows)  # a file that looks like a pattern
     assert len(read(tmp_path / "odd[1].jsonl")) == 3
-    with pytest.raises(TraceError, match="no file matches"):
+    with pytest.raises(TraceError, match=r"\*\.csv"):
         log_files(str(tmp_path / "*.csv"))
 
 
@@ -122,12 +125,12 @@ def test_requests_are_chosen_by_time_and_field_and_the_others_counted(tmp_path: 
     path = write(tmp_path / "log.jsonl", timed())
     some = read_trace(path, Options(since=1_790_000_000 + 120, until=1_790_000_000 + 600))
     assert [request.arrival_s for request in some.requests()] == [60.0 * at for at in range(8)]
-    assert some.notes[-1] == "left out: 10 after the time asked for, 2 before the time asked for"
+    assert some.left_out == {LATER: 10, EARLIER: 2}
     chosen = read_trace(path, Options(where=(("model", "a"), ("metadata.team", "search"))))
     assert chosen.request_count == 3
-    assert chosen.notes[-1] == "left out: 7 with another metadata.team or none, 10 with another model or none"
+    assert chosen.left_out == {LEFT_OUT.format(name="metadata.team"): 7, LEFT_OUT.format(name="model"): 10}
     assert {request.tenant for request in read(path, Options(where=(("tenant", "u1"),)))} == {"u1"}
-    with pytest.raises(TraceError, match="holds no request; left out: 20 with another colour or none"):
+    with pytest.raises(TraceError, match=r"log\.jsonl: .*20 .*colour"):
         read_trace(path, Options(where=(("colour", "red"),)))
 
 
@@ -136,19 +139,19 @@ def test_a_choice_applies_to_every_format(tmp_path: Path) -> None:
     assert read_trace(write(tmp_path / "m.jsonl", rows), Options(since=4, until=6)).request_count == 2
     (tmp_path / "b.csv").write_text("Timestamp,Request tokens,Response tokens,Model\n1,5,5,x\n2,5,5,y\n3,5,0,y\n")
     burst = read_trace(tmp_path / "b.csv", Options(where=(("model", "y"),)))
-    assert burst.request_count == 1
-    assert burst.notes[-1] == "left out: 1 failed, 1 with another model or none"
+    assert (burst.request_count, burst.left_out) == (1, {FAILED: 1, LEFT_OUT.format(name="model"): 1})
+    assert figures(burst.notes[-1:]) == [[1, 1]]
 
 
 def test_a_line_has_a_limit(tmp_path: Path) -> None:
     rows = timed(30)
     rows[7]["prompt"] = "x" * 5_000
     path = write(tmp_path / "log.jsonl", rows)
-    with pytest.raises(TraceError, match=r"log\.jsonl:8: a line has more than 2,000 bytes"):
+    with pytest.raises(TraceError, match=r"log\.jsonl:8: .*2,000 bytes"):
         read_trace(path, Options(line_bytes=2_000))
     skipped = read_trace(path, Options(line_bytes=2_000, skip_bad=1))
     assert (skipped.request_count, skipped.skipped and skipped.skipped.lines) == (29, 30)
-    with pytest.raises(ConfigError, match="line_bytes must be at least 1"):
+    with pytest.raises(ConfigError, match=r"line_bytes .*1.* 0"):
         read_trace(path, Options(line_bytes=0))
 
 
@@ -216,7 +219,7 @@ def test_nesting_ends_in_an_error_of_its_line_or_in_requests(tmp_path: Path, row
 )
 def test_a_hostile_field_map_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "map.toml").write_text(text)
-    with pytest.raises(FieldMapError, match=r"map\.toml|a path of a field map") as error:
+    with pytest.raises(FieldMapError, match=r"map\.toml|path .* 64 ") as error:
         FieldMap.read(tmp_path / "map.toml")
     assert isinstance(error.value, ConfigError)
     assert isinstance(error.value, TraceError)
@@ -225,15 +228,15 @@ def test_a_hostile_field_map_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("path", ["messages." + "0" * 5_000, "messages." + "9" * 5_000 + ".content", "a." * 200 + "b"])
 def test_a_hostile_path_is_refused_when_a_log_is_read(tmp_path: Path, path: str) -> None:
     layout = FieldMap(paths={**FieldMap().paths, "messages": (path,)})
-    with pytest.raises(TraceError, match="a path of a field map has at most 64 names"):
+    with pytest.raises(TraceError, match=r"path .* 64 "):
         read_trace(write(tmp_path / "log.jsonl", chat_rows()), Options(fields=layout))
 
 
 def test_a_table_of_a_header_alone_holds_no_request(tmp_path: Path) -> None:
     (tmp_path / "azure.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
-    with pytest.raises(TraceError, match=r"azure\.csv: the file holds no request"):
+    with pytest.raises(TraceError, match=r"azure\.csv: "):
         read_trace(tmp_path / "azure.csv")
-    with pytest.raises(TraceError, match=r"azure\.csv: the file holds no request"):
+    with pytest.raises(TraceError, match=r"azure\.csv: "):
         convert(read_trace(tmp_path / "azure.csv", check=False), tmp_path / "out.jsonl", bytes(16))
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -286,10 +289,10 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, monkeypatch: pyte
     path, link = write(tmp_path / "day.jsonl", chat_rows()), tmp_path / "link.jsonl"
     link.symlink_to(path)
     for names in ([path, path], [path, link], [path, str(tmp_path / "*.jsonl")]):
-        with pytest.raises(TraceError, match=r"(day|link)\.jsonl: is named twice"):
+        with pytest.raises(TraceError, match=r"(day|link)\.jsonl: .*twice"):
             read_trace(names)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    with pytest.raises(TraceError, match="stdin: is named twice"):
+    with pytest.raises(TraceError, match=r"stdin: .*twice"):
         read_trace(["-", "-"])
     copy = write(tmp_path / "copy.txt", chat_rows())
     assert read_trace([path, copy]).request_count == 2 * read_trace(path).request_count
@@ -297,7 +300,7 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("named", [3, None, b"day.jsonl", object(), "a\0b", ["day.jsonl", 3]])
 def test_what_names_no_file_is_refused(named: Any) -> None:
-    with pytest.raises(ConfigError, match="a trace must be a path or several, got"):
+    with pytest.raises(ConfigError, match=re.escape(shown(named[1] if isinstance(named, list) else named))):
         read_trace(named)
 
 
@@ -317,9 +320,9 @@ def test_an_option_outside_of_what_is_allowed_is_refused_at_once(name: str, valu
 
 def test_the_first_line_of_a_log_says_why_it_is_no_json(tmp_path: Path) -> None:
     for text, why in (
-        ('{"timestamp": 1, "prompt": "x"', "Expecting ',' delimiter at column 31"),
-        ('{"prompt": "x", "a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
+        ('{"timestamp": 1, "prompt": "x"', "','.* column 31"),
+        ('{"prompt": "x", "a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested"),
     ):
         (tmp_path / "log.jsonl").write_text(text + "\n")
-        with pytest.raises(TraceError, match=rf"log\.jsonl:1: not JSON: .*{re.escape(why)}"):
+        with pytest.raises(TraceError, match=rf"log\.jsonl:1: .*JSON: .*{why}"):
             read_trace(tmp_path / "log.jsonl")

@@ -12,6 +12,11 @@ from logs import Rows, read, write
 
 from prefixroute.errors import TraceError
 from prefixroute.workload import Options, floor, measure, read_trace
+from prefixroute.workload.readers.conversations import WITHOUT_QUESTION
+from prefixroute.workload.readers.ids import UNCHAINED
+from prefixroute.workload.readers.kinds import FAILED
+from prefixroute.workload.readers.mooncake import DELAYS, DELTAS, WITHOUT_IDS
+from prefixroute.workload.readers.record import BURST
 
 SAID = [
     f"{whose} says this in turn {at}: " + "more words follow here. " * 12
@@ -57,8 +62,8 @@ def test_a_conversation_without_a_question_is_left_out(tmp_path: Path) -> None:
     ]
     workload = read_trace(write(tmp_path / "set.jsonl", rows))
     assert workload.request_count == 3
-    assert "left out: 2 conversations without a turn of the user" in workload.notes
-    with pytest.raises(TraceError, match=r"set\.jsonl:2: turn 0 must be an object"):
+    assert workload.left_out == {WITHOUT_QUESTION: 2}
+    with pytest.raises(TraceError, match=r"set\.jsonl:2: turn 0.*'x'"):
         read_trace(write(tmp_path / "set.jsonl", [*SHAREGPT, {"id": "c", "conversations": ["x"]}]))
 
 
@@ -79,13 +84,13 @@ def test_results_of_a_benchmark_have_lengths_and_times_as_far_as_they_say(tmp_pa
         (100, 5, 0.0),
         (300, 7, 1.0),
     ]
-    assert "left out: 1 failed" in recorded.notes
+    assert recorded.left_out == {FAILED: 1}
     assert floor(recorded) == 1
     drawn = read_trace(write(tmp_path / "run.json", [result()]))
     assert [item.name for item in drawn.assumptions] == ["request_rate"]
     burst = read_trace(write(tmp_path / "run.json", [result(request_rate="inf")]))
-    assert "the file has no times: all requests come at once" in burst.notes
-    with pytest.raises(TraceError, match=r"run\.json:1: 3 input_lens and 1 output_lens"):
+    assert BURST in burst.notes
+    with pytest.raises(TraceError, match=r"run\.json:1: 3 input_lens.*output_lens"):
         read_trace(write(tmp_path / "run.json", [result(output_lens=[1])]))
 
 
@@ -107,8 +112,7 @@ def test_failures_of_burstgpt_are_left_out(tmp_path: Path) -> None:
         "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1,ChatGPT,472,18,490,API log\n2,GPT-4,99,0,99,API log\n"
     )
     workload = read_trace(tmp_path / "burst.csv")
-    assert workload.request_count == 1
-    assert "left out: 1 failed" in workload.notes
+    assert (workload.request_count, workload.left_out) == (1, {FAILED: 1})
 
 
 def test_the_azure_traces_of_2024(tmp_path: Path) -> None:
@@ -143,13 +147,13 @@ def test_deltas_are_joined(tmp_path: Path) -> None:
     for earlier, later in zip(requests, requests[2:], strict=False):
         assert (later.prompt.array[: len(earlier.prompt)] == earlier.prompt.array).all()
     assert len({int(request.prompt.array[-1]) for request in requests}) == 6
-    assert any("what is new in their sessions" in note for note in workload.notes)
+    assert DELTAS in workload.notes
 
 
 def test_ids_that_name_blocks_alone_match_equal_prefixes_only(tmp_path: Path) -> None:
     rows = [{**mooncake(at), "hash_ids": [(at + place * 7) % 5 for place in range(3)]} for at in range(40)]
     workload = read_trace(write(tmp_path / "m.jsonl", rows))
-    assert any("they name blocks alone" in note for note in workload.notes)
+    assert UNCHAINED in workload.notes
     assert floor(workload) == pytest.approx(5 / 40)
     shuffled = [{**mooncake(at), "hash_ids": [at, 1, 2]} for at in range(20)]
     assert floor(read_trace(write(tmp_path / "s.jsonl", shuffled))) == 1
@@ -161,5 +165,5 @@ def test_delays_are_times_and_rows_without_ids_are_read_by_length(tmp_path: Path
     del rows[1]["timestamp"], rows[2]["hash_ids"]
     workload = read_trace(write(tmp_path / "m.jsonl", rows), Options(reorder_s=10))
     assert [request.arrival_s for request in workload.requests()] == [0, 0.5, 1.0]
-    assert any("rows with a delay arrive" in note for note in workload.notes)
-    assert any(note.startswith("1 requests have no hash_ids") for note in workload.notes)
+    assert DELAYS in workload.notes
+    assert workload.remarks == {WITHOUT_IDS: 1}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.workload import (
     GENERATORS,
@@ -85,18 +86,18 @@ def test_value_semantics() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("chat,tunrs=3", "chat has no setting 'tunrs'; it has requests, block_size, arrivals, system_tokens, "),
-        ("day.jsonl,requests=3", "day.jsonl has no setting 'requests'; it has sessions_per_hour, "),
-        ("chat,turns=1.5", "turns must be a whole number, got '1.5'"),
-        ("chat,turns=many", "turns must be a whole number, got 'many'"),
-        ("chat,turns=", "turns must be a whole number, got ''"),
-        ("chat,turns=0", "chat turns must be 1 or more, got 0"),
-        ("chat,requests=0", "chat,requests=0: the workload holds no request"),
-        ("chat,head=0", "chat,head=0: the workload holds no request"),
-        ("chat,speed=nan", "speed must be a number, got 'nan'"),
-        ("chat,sample=2", "share of sessions must be above 0 and at most 1, got 2"),
-        ("chat,arrivals=poisson", "arrivals must be even:RATE, poisson:RATE, bursty:RATE:CV or a file, got 'poisson'"),
-        ("chat,arrivals=poisson:0", "rate_per_s must be at least 1e-09 and at most 1e\\+09, got 0"),
+        ("chat,tunrs=3", "chat .*'tunrs'.*requests, block_size, arrivals, system_tokens, "),
+        ("day.jsonl,requests=3", r"day\.jsonl .*'requests'.*sessions_per_hour, "),
+        ("chat,turns=1.5", r"turns .*'1\.5'"),
+        ("chat,turns=many", "turns .*'many'"),
+        ("chat,turns=", "turns .*''"),
+        ("chat,turns=0", "chat turns .* 1 .*0"),
+        ("chat,requests=0", "^chat,requests=0: "),
+        ("chat,head=0", "^chat,head=0: "),
+        ("chat,speed=nan", "speed .*'nan'"),
+        ("chat,sample=2", "share .* 0 .*1.* 2"),
+        ("chat,arrivals=poisson", "arrivals .*even:RATE, poisson:RATE, bursty:RATE:CV .*'poisson'"),
+        ("chat,arrivals=poisson:0", r"rate_per_s .*1e-09 .*1e\+09.* 0"),
     ],
 )
 def test_wrong_settings_are_refused(text: str, message: str) -> None:
@@ -105,12 +106,12 @@ def test_wrong_settings_are_refused(text: str, message: str) -> None:
 
 
 def test_yes_or_no() -> None:
-    with pytest.raises(ConfigError, match="share_system must be yes or no, got 'perhaps'"):
+    with pytest.raises(ConfigError, match=r"share_system .*yes .*no.*'perhaps'"):
         Spec.parse("day.jsonl,share_system=perhaps").options(Options())
 
 
 def test_a_size_that_is_given_is_not_assumed_though_it_is_the_default() -> None:
     given = {item.name: item for item in Spec.parse("chat,turns=12,slots=100")(1).assumptions}
     assert (given["chat_turns"].value, given["chat_turns"].assumed) == (12, False)
-    assert (given["chat_slots"].value, given["chat_slots"].source) == (100, "given by the user")
+    assert (given["chat_slots"].value, given["chat_slots"].source) == (100, GIVEN)
     assert given["chat_user_tokens"].assumed

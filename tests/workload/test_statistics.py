@@ -164,10 +164,9 @@ def test_forgetting_drops_what_was_not_touched_since() -> None:
 def test_floor_agrees_with_the_statistics_and_an_empty_workload_has_none() -> None:
     workload = chat(3, requests=3_000)
     assert floor(workload) == pytest.approx(measure(workload).floor, abs=1e-15)
-    with pytest.raises(TraceError, match="chat: the workload holds no request"):
-        floor(workload.head(0))
-    with pytest.raises(TraceError, match="chat: the workload holds no request"):
-        measure(workload.head(0))
+    for look in (floor, measure):
+        with pytest.raises(TraceError, match=r"^chat: "):
+            look(workload.head(0))
 
 
 def test_sessions_and_gaps_of_chat() -> None:

@@ -93,7 +93,7 @@ def test_times_beyond_all_measure_are_refused(tmp_path: Path, field: str, value:
     layout = FieldMap.from_table({"fields": {"end_time": "end", "duration": "took"}})
     row = {"time": 1, "token_ids": [1]} if field == "time" else {"end": 1, "took": 1, "token_ids": [1]}
     path = write(tmp_path / "t.jsonl", [row, {**row, field: value}])
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: (time|duration) .* to 2\*\*63"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: (time|duration) .*2\*\*63"):
         read_trace(path, Options(fields=layout))
 
 
@@ -117,5 +117,5 @@ def test_times_without_a_zone_are_the_same_on_every_machine(tmp_path: Path, monk
 def test_times_of_a_table_beyond_all_measure_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"Timestamp,Request tokens,Response tokens\n1,5,5\n{text},5,5\n")
-    with pytest.raises(TraceError, match=r"a\.csv:3: Timestamp .*-2\*\*63 to 2\*\*63"):
+    with pytest.raises(TraceError, match=r"a\.csv:3: Timestamp .*-2\*\*63.*2\*\*63"):
         read_trace(path)
