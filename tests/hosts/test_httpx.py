@@ -181,5 +181,5 @@ def test_the_sdk_of_openai_routes_by_one_argument() -> None:
 
 def test_a_router_of_another_kind_is_refused() -> None:
     for transport in (AsyncRoutingTransport, RoutingTransport):
-        with pytest.raises(ConfigError, match="kind 'messages', got 'tokens'"):
+        with pytest.raises(ConfigError, match=r"'messages'.*'tokens'"):
             transport(Router())

@@ -169,7 +169,7 @@ def test_endpoints_come_and_go_and_report(adapter: Any) -> None:
 
 def test_without_the_stack_it_says_what_is_missing() -> None:
     sys.modules.pop("prefixroute.hosts.production_stack", None)
-    with pytest.raises(ImportError, match="vllm_router is not installed"):
+    with pytest.raises(ImportError, match="vllm_router"):
         importlib.import_module("prefixroute.hosts.production_stack")
 
 

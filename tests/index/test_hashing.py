@@ -109,32 +109,32 @@ def test_what_makes_an_array_of_itself_is_a_prompt() -> None:
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ([1, 2, -3], "token ids must be 0..=4294967295, got -3 at position 2"),
-        ([1, 2**32], "got 4294967296 at position 1"),
-        ([10**30], "got 1000000000000000000000000000000 at position 0"),
-        ([1, 2.0], r"integers, got 2.0 \(float\) at position 1"),
-        ([1, float("nan")], r"got nan \(float\) at position 1"),
-        ([1, 2, None], r"got None \(NoneType\) at position 2"),
-        ([True], r"got True \(bool\) at position 0"),
-        (["a"], r"got 'a' \(str\) at position 0"),
-        ([[1]], r"got \[1\] \(list\) at position 0"),
-        ((1, -1), "got -1 at position 1"),
-        (np.array([1, 2, -7, -8]), "got -7 at position 2"),
-        (np.array([1, -1], dtype=np.int8), "got -1 at position 1"),
-        (np.array([5, 2**40]), "got 1099511627776 at position 1"),
-        (np.array([2**64 - 1], dtype=np.uint64), "got 18446744073709551615 at position 0"),
-        (np.array([1, -2], dtype=">i4"), "got -2 at position 1"),
-        (np.array([1, None]), "got None"),
-        (np.array([1.0]), "integers, got float64 at position 0"),
-        (np.array([True]), "integers, got bool at position 0"),
-        (np.array(["a"]), "integers, got <U1 at position 0"),
-        (np.array([[1]]), "one dimension, got an array of 2"),
-        (np.array(3), "one dimension, got an array of 0"),
-        (array("d", [1.0]), 'got format "d" at position 0'),
-        (array("i", [1, -1]), "got -1 at position 1"),
-        (memoryview(np.zeros((2, 2), dtype=np.uint32)), "one dimension, got a buffer of 2"),
-        (memoryview(np.zeros(2, dtype=">u4")), "native byte order"),
-        ("\ud800", "text must be valid Unicode"),
+        ([1, 2, -3], "0..=4294967295.*-3.* 2$"),
+        ([1, 2**32], "4294967295.*4294967296.* 1$"),
+        ([10**30], "4294967295.*1000000000000000000000000000000.* 0$"),
+        ([1, 2.0], r"integers.*2\.0 \(float\).* 1$"),
+        ([1, float("nan")], r"integers.*nan \(float\).* 1$"),
+        ([1, 2, None], r"integers.*None \(NoneType\).* 2$"),
+        ([True], r"integers.*True \(bool\).* 0$"),
+        (["a"], r"integers.*'a' \(str\).* 0$"),
+        ([[1]], r"integers.*\[1\] \(list\).* 0$"),
+        ((1, -1), "4294967295.*-1.* 1$"),
+        (np.array([1, 2, -7, -8]), "4294967295.*-7.* 2$"),
+        (np.array([1, -1], dtype=np.int8), "4294967295.*-1.* 1$"),
+        (np.array([5, 2**40]), "4294967295.*1099511627776.* 1$"),
+        (np.array([2**64 - 1], dtype=np.uint64), "4294967295.*18446744073709551615.* 0$"),
+        (np.array([1, -2], dtype=">i4"), "4294967295.*-2.* 1$"),
+        (np.array([1, None]), "integers.*None.* 1$"),
+        (np.array([1.0]), "integers.*float64.* 0$"),
+        (np.array([True]), "integers.*bool.* 0$"),
+        (np.array(["a"]), "integers.*<U1.* 0$"),
+        (np.array([[1]]), "one dimension.*array.* 2$"),
+        (np.array(3), "one dimension.*array.* 0$"),
+        (array("d", [1.0]), 'integers.*"d".* 0$'),
+        (array("i", [1, -1]), "4294967295.*-1.* 1$"),
+        (memoryview(np.zeros((2, 2), dtype=np.uint32)), "one dimension.*buffer.* 2$"),
+        (memoryview(np.zeros(2, dtype=">u4")), 'integers.*">I".* 0$'),
+        ("\ud800", "Unicode.*ud800"),
         (3, "got int"),
         (None, "got NoneType"),
         ({1: 2}, "got dict"),
@@ -161,7 +161,7 @@ def test_an_id_that_changes_its_list_while_it_is_read() -> None:
 
 @pytest.mark.parametrize("block_size", [0, 65_537, 2**40, -1, 2**80])
 def test_block_sizes_have_limits(block_size: int) -> None:
-    with pytest.raises(ConfigError, match=f"block size must be 1..=65536, got {block_size}"):
+    with pytest.raises(ConfigError, match=f"block size.*1..=65536.* {block_size}"):
         hash_blocks([1], block_size)
 
 
@@ -224,15 +224,15 @@ def test_an_extra_key_changes_the_blocks_from_its_own_on() -> None:
 def test_text_and_tokens_never_share_a_hash() -> None:
     ids = np.frombuffer(b"abcd" * 64, dtype=np.uint32)
     assert set(hash_blocks(ids).array.tolist()).isdisjoint(hash_blocks("abcd" * 64).array.tolist())
-    with pytest.raises(ConfigError, match="extra keys have token positions"):
+    with pytest.raises(ConfigError, match="extra keys"):
         hash_blocks("abcd", 16, Namespace(extra=((0, "S"),)))
 
 
 @pytest.mark.parametrize(
     ("namespace", "message"),
     [
-        ("model", "namespace must be a prefixroute.Namespace, got str"),
-        (Namespace(model=3), "must be str or bytes, got int"),  # type: ignore[arg-type]
+        ("model", r"namespace.*prefixroute\.Namespace.*str$"),
+        (Namespace(model=3), "namespace.*str.*bytes.*int$"),  # type: ignore[arg-type]
         (Namespace(extra=((-1, "x"),)), "pairs"),
         (Namespace(extra=(3,)), "pairs"),  # type: ignore[arg-type]
     ],
@@ -252,7 +252,7 @@ def test_block_hashes_are_values() -> None:
     assert hashes != hash_blocks(list(range(1, 101)))
     assert hashes != "something else"
     assert {hashes: 1}[same] == 1
-    assert repr(hashes) == "<BlockHashes blocks=6 token_count=100 block_size=16>"
+    assert repr(hashes).split() == ["<BlockHashes", "blocks=6", "token_count=100", "block_size=16>"]
     signed = hashes.array.view(np.int64)
     assert BlockHashes(signed, token_count=100) == BlockHashes(signed.tolist(), token_count=100) == hashes
 
@@ -289,13 +289,13 @@ def test_head_shares_the_chain() -> None:
 @pytest.mark.parametrize(
     ("hashes", "tokens", "message"),
     [
-        ([1, 2], 31, "token count must be at least 32 for 2 blocks, got 31"),
-        ([2**64], 16, "a hash must fit in 64 bits, got 18446744073709551616 at position 0"),
-        ([2**64 + 5], 16, "a hash must fit in 64 bits"),
-        ([2**90], 16, "a hash must fit in 64 bits"),
-        ([-(2**63) - 1], 16, "a hash must fit in 64 bits"),
-        ([1.5], 16, "a hash must be an int or bytes, got float at position 0"),
-        ([b"short"], 16, "at least 8 bytes, got 5 at position 0"),
+        ([1, 2], 31, "token count.* 32 .*2 blocks.* 31$"),
+        ([2**64], 16, "64 bits.*18446744073709551616.* 0$"),
+        ([2**64 + 5], 16, "64 bits.*18446744073709551621"),
+        ([2**90], 16, f"64 bits.*{2**90}"),
+        ([-(2**63) - 1], 16, "64 bits.*-9223372036854775809"),
+        ([1.5], 16, "int.*bytes.*float.* 0$"),
+        ([b"short"], 16, "8 bytes.* 5 .* 0$"),
         (np.zeros((1, 1), dtype=np.uint64), 16, "one dimension"),
         (3, 16, "got int"),
     ],

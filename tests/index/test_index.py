@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -90,14 +91,10 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda i: i.insert("z", PROMPT), UnknownReplicaError, 'no replica is named "z"'),
+        (lambda i: i.insert("z", PROMPT), UnknownReplicaError, '"z"'),
         (lambda i: i.insert_many(["a", "z"], PROMPT, [0, 16, 32]), UnknownReplicaError, '"z"'),
-        (
-            lambda i: i.insert_many(["a"], PROMPT, [0, 16, 32]),
-            ConfigError,
-            "names must be one or 2, one per prompt, got 1",
-        ),
-        (lambda i: i.insert_many(3, PROMPT, [0, 16]), ConfigError, "names must be a str or a list of str, got int"),
+        (lambda i: i.insert_many(["a"], PROMPT, [0, 16, 32]), ConfigError, "names.* 2,.* 1"),
+        (lambda i: i.insert_many(3, PROMPT, [0, 16]), ConfigError, "names.*str.*list.*int"),
         (lambda i: i.remove_replica("z"), KeyError, '"z"'),
         (lambda i: i.clear("z"), KeyError, '"z"'),
         (lambda i: i.set_capacity("z", 3), KeyError, '"z"'),
@@ -105,29 +102,25 @@ def test_insert_many_is_many_inserts(index: PrefixIndex) -> None:
         (lambda i: i.apply_removed("z", [1]), KeyError, '"z"'),
         (lambda i: i.touch("z", PROMPT), KeyError, '"z"'),
         (lambda i: i.pin("z", hash_blocks(PROMPT)), KeyError, '"z"'),
-        (lambda i: i.add_replica("a"), ConfigError, 'replica "a" exists already'),
+        (lambda i: i.add_replica("a"), ConfigError, 'replica "a"'),
         (lambda i: i.add_replica(""), ConfigError, "replica name"),
-        (lambda i: i.insert("a", PROMPT, now=float("nan")), ConfigError, "time must be a finite number"),
-        (lambda i: i.match(hash_blocks(PROMPT, 32)), ConfigError, "block size must be 16 as here, the hashes have 32"),
-        (lambda i: i.insert("a", hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
-        (lambda i: i.match_hashes(hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
-        (lambda i: i.pin("a", hash_blocks(PROMPT, 8)), ConfigError, "block size must be 16"),
-        (lambda i: i.match_many("text", [0, 1]), TokensError, "expected token ids, got str"),
-        (lambda i: i.match_many(PROMPT, []), TokensError, "one element more than there are prompts"),
-        (lambda i: i.match_many(PROMPT, [0, 9, 5]), TokensError, "must not decrease, got 5 after 9 at position 2"),
-        (lambda i: i.match_many(PROMPT, [0, 161]), TokensError, "offsets must be 0..=160, got 161 at position 1"),
-        (lambda i: i.match_many(PROMPT, [-1, 10]), TokensError, "offsets must be 0..=160, got -1 at position 0"),
-        (
-            lambda i: i.match_many(PROMPT, [0.5, 10]),
-            TokensError,
-            "offsets must be an array or a list of ints, got list",
-        ),
+        (lambda i: i.insert("a", PROMPT, now=float("nan")), ConfigError, "time.*seconds.*NaN"),
+        (lambda i: i.match(hash_blocks(PROMPT, 32)), ConfigError, "block size.*16.*32"),
+        (lambda i: i.insert("a", hash_blocks(PROMPT, 8)), ConfigError, "block size.*16.*8"),
+        (lambda i: i.match_hashes(hash_blocks(PROMPT, 8)), ConfigError, "block size.*16.*8"),
+        (lambda i: i.pin("a", hash_blocks(PROMPT, 8)), ConfigError, "block size.*16.*8"),
+        (lambda i: i.match_many("text", [0, 1]), TokensError, "token ids.*str"),
+        (lambda i: i.match_many(PROMPT, []), TokensError, "offsets"),
+        (lambda i: i.match_many(PROMPT, [0, 9, 5]), TokensError, "offsets.* 5 .* 9 .* 2"),
+        (lambda i: i.match_many(PROMPT, [0, 161]), TokensError, "offsets.*0..=160.* 161 .* 1"),
+        (lambda i: i.match_many(PROMPT, [-1, 10]), TokensError, "offsets.*0..=160.* -1 .* 0"),
+        (lambda i: i.match_many(PROMPT, [0.5, 10]), TokensError, "offsets.*array.*ints.*list"),
         (lambda i: i.match([1, -1]), TokensError, "position 1"),
-        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids, got 15"),
+        (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:15]), EventError, "16 token ids.* 15"),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], kind="wide"), EventError, 'got "wide"'),
         (lambda i: i.apply_stored("a", [1], token_ids=PROMPT[:16], medium="\ud800"), ConfigError, "valid Unicode"),
         (lambda i: i.apply_stored("a", [2**64], token_ids=PROMPT[:16]), ConfigError, "64 bits"),
-        (lambda i: i.apply_stored("a", [True], token_ids=PROMPT[:16]), ConfigError, "an int or bytes, got bool"),
+        (lambda i: i.apply_stored("a", [True], token_ids=PROMPT[:16]), ConfigError, "int.*bytes.*bool"),
     ],
 )
 def test_mistakes_are_refused_and_change_nothing(
@@ -142,12 +135,12 @@ def test_mistakes_are_refused_and_change_nothing(
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        (np.zeros(1, dtype=np.uint32), "at least 2 elements, one per slot, got 1"),
-        (np.zeros(2, dtype=np.int32), "writable, contiguous uint32"),
-        (np.zeros(4, dtype=np.uint32)[::2], "writable, contiguous uint32"),
-        (np.zeros((1, 2), dtype=np.uint32), "writable, contiguous uint32"),
-        (np.frombuffer(bytes(8), dtype=np.uint32), "writable, contiguous uint32"),
-        ([0, 0], "writable, contiguous uint32"),
+        (np.zeros(1, dtype=np.uint32), "out.* 2 .* 1"),
+        (np.zeros(2, dtype=np.int32), "out.*uint32"),
+        (np.zeros(4, dtype=np.uint32)[::2], "out.*uint32"),
+        (np.zeros((1, 2), dtype=np.uint32), "out.*uint32"),
+        (np.frombuffer(bytes(8), dtype=np.uint32), "out.*uint32"),
+        ([0, 0], "out.*uint32"),
     ],
 )
 def test_an_unfit_out_array_is_refused(index: PrefixIndex, out: Any, message: str) -> None:
@@ -168,18 +161,18 @@ def test_out_may_be_longer_and_may_overlap_the_prompt(index: PrefixIndex) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"block_size": 0}, "block size must be 1..=65536, got 0"),
-        ({"block_size": 65_537}, "got 65537"),
-        ({"block_size": -1}, "block size must be 1..=65536, got -1"),
-        ({"block_size": 2**70}, f"block size must be 1..=65536, got {2**70}"),
-        ({"block_size": 16.0}, "block size must be an int, got float"),
-        ({"block_size": True}, "block size must be an int, got bool"),
-        ({"capacity_tokens": -1}, "capacity in tokens must be 0..=18446744073709551615, got -1"),
-        ({"capacity_tokens": "many"}, "capacity in tokens must be an int, got str"),
-        ({"max_bytes": -1}, "max_bytes must be 0..=18446744073709551615, got -1"),
-        ({"ttl_s": 0.0}, "ttl must be a positive number of seconds, got 0"),
-        ({"ttl_s": float("nan")}, "got NaN"),
-        ({"provisional_s": 0.0}, "provisional_s must be a positive number of seconds, got 0"),
+        ({"block_size": 0}, "block size.*1..=65536.* 0"),
+        ({"block_size": 65_537}, "block size.*1..=65536.* 65537"),
+        ({"block_size": -1}, "block size.*1..=65536.* -1"),
+        ({"block_size": 2**70}, f"block size.*1..=65536.* {2**70}"),
+        ({"block_size": 16.0}, "block size.*int.*float"),
+        ({"block_size": True}, "block size.*int.*bool"),
+        ({"capacity_tokens": -1}, "capacity.*0..=18446744073709551615.* -1"),
+        ({"capacity_tokens": "many"}, "capacity.*int.*str"),
+        ({"max_bytes": -1}, "max_bytes.*0..=18446744073709551615.* -1"),
+        ({"ttl_s": 0.0}, "ttl.*positive.* 0"),
+        ({"ttl_s": float("nan")}, "ttl.*positive.* NaN"),
+        ({"provisional_s": 0.0}, "provisional_s.*positive.* 0"),
     ],
 )
 def test_settings_have_limits(settings: dict[str, Any], message: str) -> None:
@@ -200,7 +193,7 @@ def test_slots_are_limited_and_used_again() -> None:
     index = PrefixIndex()
     for number in range(1024):
         assert index.add_replica(f"r{number}") == number
-    with pytest.raises(ConfigError, match="at most 1024 replicas"):
+    with pytest.raises(ConfigError, match="1024 replicas"):
         index.add_replica("one too many")
     index.remove_replica("r7")
     assert index.replicas[7] is None
@@ -209,14 +202,15 @@ def test_slots_are_limited_and_used_again() -> None:
 
 
 def test_an_index_says_what_it_is(index: PrefixIndex) -> None:
-    assert repr(index) == "<PrefixIndex block_size=16 replicas=2 blocks=0>"
+    assert repr(index).split() == ["<PrefixIndex", "block_size=16", "replicas=2", "blocks=0>"]
     assert bool(index) is True
     index.insert("a", np.arange(16 * 12_345, dtype=np.uint32))
-    assert repr(index) == "<PrefixIndex block_size=16 replicas=2 blocks=12_345>"
+    assert repr(index).split() == ["<PrefixIndex", "block_size=16", "replicas=2", "blocks=12_345>"]
     assert len(index) == 12_345
     assert (index.block_size, index.replicas) == (16, ("a", "b"))
     insertion = index.insert("b", PROMPT)
-    assert repr(insertion).startswith("Insertion(held_before=0, stored=10, dropped=0, evicted=0, stamp=")
+    fields = ["Insertion(held_before=0", "stored=10", "dropped=0", "evicted=0"]
+    assert repr(insertion).split(", ")[:4] == fields
 
 
 def test_capacity_is_in_tokens_and_the_tail_goes_first(index: PrefixIndex) -> None:
@@ -255,7 +249,7 @@ def test_bytes_that_were_cut_or_altered_are_refused(saved: bytes) -> None:
     wrong = [b"", b"text", saved[:-1], saved[1:], saved + b"\0", saved[: len(saved) // 2]]
     wrong += [saved[:at] + bytes([saved[at] ^ bit]) + saved[at + 1 :] for at in range(len(saved)) for bit in (1, 128)]
     for data in wrong:
-        with pytest.raises(ConfigError, match="not a saved index"):
+        with pytest.raises(ConfigError, match="saved index"):
             PrefixIndex.from_bytes(data)
 
 
@@ -299,13 +293,13 @@ def test_reported_blocks_that_find_no_room_are_told_and_counted() -> None:
 
 
 def test_a_byte_budget_below_what_an_empty_index_takes_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"max_bytes must be at least (\d+) for 0 replicas, got 0") as refused:
+    with pytest.raises(ConfigError, match=r"max_bytes.* \d+ .*0 replicas.* 0$") as refused:
         PrefixIndex(max_bytes=0)
-    least = int(str(refused.value).split()[5])
+    least = int(re.findall(r"\d+", str(refused.value))[0])
     index = PrefixIndex(max_bytes=least)
-    with pytest.raises(ConfigError, match=f"for 1 replicas, got {least}"):
+    with pytest.raises(ConfigError, match=rf"1 replicas.* {least}$"):
         index.add_replica("a")
-    with pytest.raises(ConfigError, match="for 3 replicas"):
+    with pytest.raises(ConfigError, match="3 replicas"):
         index.check_room(3)
     assert index.replicas == ()
 
@@ -378,7 +372,7 @@ def test_events_that_never_match_a_query_are_visible(index: PrefixIndex) -> None
     index.match(PROMPT)
     index.apply_stored("b", [5_000], token_ids=[5_000] * 16)
     assert index.match([5_000] * 16).tolist() == [0, 16]
-    assert index.unmatched_event_blocks() == [1_000, 0], "a match elsewhere says nothing of it"
+    assert index.unmatched_event_blocks() == [1_000, 0]  # a match elsewhere says nothing of it
     index.match([5] * 16)
     assert index.unmatched_event_blocks() == [0, 0]
     assert index.stats().unmatched_event_blocks == 0
@@ -435,7 +429,7 @@ def test_a_match_never_passes_the_first_difference(block_size: int) -> None:
     shared = list(range(6144))
     index.insert("a", [*shared, *[1] * 2048])
     assert index.match([*shared, *[2] * 2048]).tolist() == [6144]
-    with pytest.raises(EventError, match=f"1 block of {block_size} tokens have {block_size} token ids, got 1536"):
+    with pytest.raises(EventError, match=rf"\b{block_size}\b.*\b1536$"):
         index.apply_stored("a", [1], token_ids=shared[:1536])
 
 
@@ -445,8 +439,8 @@ def test_generated_tokens_that_are_tokenised_otherwise_match_less_than_their_tex
         index.add_replica("a")
     ids.insert("a", [1, 2, 30, 40])
     assert ids.match([1, 2, 31, 5, 40]).tolist() == [2]
-    text.insert("a", "the same words either way")
-    assert text.match("the same words either way").tolist() == [6]
+    text.insert("a", "either way")
+    assert text.match("either way").tolist() == [2]
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 16])
@@ -508,15 +502,15 @@ HALF_AN_EMOJI = "\ud83d"
 )
 def test_a_namespace_that_is_none_is_the_library_s_error(index: PrefixIndex, namespace: Namespace) -> None:
     for call in (index.match, hash_blocks):
-        with pytest.raises(ConfigError, match=r"valid Unicode|extra keys of a namespace"):
+        with pytest.raises(ConfigError, match=r"Unicode|extra keys"):
             call(PROMPT, namespace=namespace)  # type: ignore[operator]
 
 
 def test_a_name_that_is_no_unicode_is_the_library_s_error(index: PrefixIndex) -> None:
     for call in (index.add_replica, index.remove_replica, index.clear, index.apply_cleared):
-        with pytest.raises(ConfigError, match="text must be valid Unicode"):
+        with pytest.raises(ConfigError, match=r"Unicode.*ud83d"):
             call(HALF_AN_EMOJI)  # type: ignore[operator]
-    with pytest.raises(ConfigError, match="text must be valid Unicode"):
+    with pytest.raises(ConfigError, match=r"Unicode.*ud83d"):
         index.insert(HALF_AN_EMOJI, PROMPT)
     assert index.replicas == ("a", "b")
 
@@ -681,7 +675,7 @@ def test_hashes_of_another_key_are_refused_instead_of_never_matching() -> None:
         lambda: index.hash_and_match(foreign, np.zeros(1, np.uint32)),
         lambda: index.pin("a", foreign.head(1)),
     ):
-        with pytest.raises(ConfigError, match="another hash key"):
+        with pytest.raises(ConfigError, match="hash_key"):
             call()
     index.insert("a", hash_blocks(PROMPT, hash_key=index.hash_key))
     given = BlockHashes(hash_blocks(PROMPT, hash_key=index.hash_key).array, token_count=len(PROMPT))

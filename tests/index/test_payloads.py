@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from math import lcm
@@ -158,7 +159,7 @@ def test_blocks_behind_a_known_one_are_of_its_kind(index: PrefixIndex) -> None:
 def test_what_the_gpu_says_of_a_block_corrects_what_a_connector_said(index: PrefixIndex) -> None:
     lora = Namespace(lora="x")
     index.apply("a", packed(stored([1, 2], IDS[:8], medium="cpu")))
-    assert match(index) == 8, "nobody has said more yet"
+    assert match(index) == 8  # nobody has said more yet
     index.apply("a", packed(stored([1, 2], IDS[:8], lora_name="x")))
     assert (match(index), match(index, namespace=lora)) == (0, 8)
     index.apply("a", packed(removed(2, 1)))
@@ -178,7 +179,7 @@ def test_a15_media_are_open_words_in_any_case(index: PrefixIndex) -> None:
     index.apply("a", packed(stored([1], IDS[:4], medium="cpu"), stored([1], IDS[:4], medium="tape")))
     assert (media(index), index.feed_stats("a").unknown_media) == ([0, 4, 0], 1)
     index.apply("a", packed(removed(1, medium="DISK"), removed(1, medium="CPU")))
-    assert media(index) == [0, 0, 4], "a removal from a disk leaves the tape"
+    assert media(index) == [0, 0, 4]  # a removal from a disk leaves the tape
     index.apply("a", packed(removed(1, medium="Tape")))
     assert match(index) == 0
 
@@ -226,7 +227,7 @@ def test_a_window_may_speak_first_and_in_larger_blocks(index: PrefixIndex) -> No
     assert match(index) == 0
     index.apply("a", packed(stored(range(1, 9), IDS, **FULL)))
     assert match(index) == 32
-    assert match(index, IDS[:28]) == 24, "whole blocks of both groups"
+    assert match(index, IDS[:28]) == 24  # whole blocks of both groups
     index.apply("a", packed(removed(6, group_idx=1)))
     assert match(index) == 16
 
@@ -487,7 +488,7 @@ def test_full_attention_is_indexed_in_place_of_an_unknown_kind(
     index.apply("a", packed(*(reversed(events) if first else events)))
     assert match(index) == 8
     assert index.apply("a", packed(removed(1, 2, 3, **unknown), removed(3, medium="CPU"))).unknown == 0
-    assert (match(index), match(index, range(900, 904))) == (8, 4), "belief is another matter"
+    assert (match(index), match(index, range(900, 904))) == (8, 4)  # belief is another matter
     assert index.apply("a", packed(stored([3], IDS[8:12], parent=2, **unknown))).unindexed == 1
     index.apply("a", packed(removed(2, 1, group_idx=1)))
     assert match(index) == 0
@@ -545,7 +546,7 @@ def test_a_short_last_page_waits_for_the_rest(index: PrefixIndex) -> None:
     index.apply("a", packed(stored([3], IDS[6:10], 4, parent=2)))
     assert match(index) == 8
     index.apply("a", packed(stored([4], [77, 78], 2, parent=2)))
-    assert match(index, [*IDS[:6], 77, 78]) == 8, "another branch inside of the block"
+    assert match(index, [*IDS[:6], 77, 78]) == 8  # another branch inside of the block
 
 
 def test_lookahead_tokens_and_pairs_are_matched_by_their_tokens(index: PrefixIndex) -> None:
@@ -630,7 +631,9 @@ def test_a_malformed_event_costs_itself_alone(index: PrefixIndex, event: Any) ->
 def test_unknown_types_are_counted_and_named(index: PrefixIndex) -> None:
     done = index.apply("a", packed({"type": "BlockMoved", "x": [1]}, ["BlockMoved", 2], stored([1], IDS[:4])))
     assert (done.unrecognized, done.refused, match(index)) == (2, 0, 4)
-    assert done.reasons == [f'event {at}: type "BlockMoved" is unknown' for at in range(2)]
+    assert [re.findall(r'event \d|".*"', reason) for reason in done.reasons] == [
+        [f"event {at}", '"BlockMoved"'] for at in range(2)
+    ]
     many = index.apply("a", packed(*[{"type": "x" * 1_000}] * 100))
     assert (many.unrecognized, len(many.reasons)) == (100, 8)
     assert max(map(len, many.reasons)) < 80
@@ -660,7 +663,7 @@ def test_unknown_types_are_counted_and_named(index: PrefixIndex) -> None:
 def test_bytes_that_are_no_batch_change_nothing(index: PrefixIndex, payload: bytes) -> None:
     index.apply("a", packed(stored([1], IDS[:4])))
     before = index.to_bytes()
-    with pytest.raises(EventError, match="not a batch of events"):
+    with pytest.raises(EventError, match="batch"):
         index.apply("a", payload)
     assert index.to_bytes() == before
 
@@ -674,7 +677,7 @@ def test_arguments_are_checked(index: PrefixIndex) -> None:
         index.apply("a", "text")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         index.apply("a", packed(), now=float("nan"))
-    with pytest.raises(EventError, match=f"at most {limits.MAX_PAYLOAD_BYTES} bytes"):
+    with pytest.raises(EventError, match=f"{limits.MAX_PAYLOAD_BYTES} bytes"):
         index.apply("a", bytes(limits.MAX_PAYLOAD_BYTES + 1))
 
 
@@ -699,7 +702,7 @@ def test_13_an_engine_that_began_again_is_seen_at_any_number(index: PrefixIndex,
         index.apply("a", packed(stored([sequence], IDS[:4])), sequence=sequence)
     index = PrefixIndex.from_bytes(index.to_bytes())
     done = index.apply("a", packed(stored([7], IDS[4:8])), sequence=number)
-    assert (done.restarted, done.missed) == (True, number), "what the new process sent before was missed"
+    assert (done.restarted, done.missed) == (True, number)  # what the new process sent before was missed
     assert (match(index), match(index, IDS[4:8])) == (0, 4)
     assert not index.apply("a", packed(), sequence=number + 1).restarted
 
@@ -709,7 +712,7 @@ def test_14_a_batch_that_was_missing_is_too_late(index: PrefixIndex) -> None:
     index.apply("a", packed(removed(1)), sequence=4)
     for number in (2, 3, 1):
         assert index.apply("a", packed(stored([1], IDS[:4])), sequence=number).stale
-    assert match(index) == 0, "a removed block does not come back to life"
+    assert match(index) == 0  # a removed block does not come back to life
 
 
 def test_a_repeated_batch_is_known_by_its_bytes_after_many_others(index: PrefixIndex) -> None:
@@ -719,7 +722,7 @@ def test_a_repeated_batch_is_known_by_its_bytes_after_many_others(index: PrefixI
     for number, batch in enumerate(batches):
         index.apply("a", batch, sequence=number)
     assert index.apply("a", batches[2], sequence=2).stale
-    assert index.apply("a", batches[1], sequence=1).restarted, "forgotten: what cannot be told apart is cleared"
+    assert index.apply("a", batches[1], sequence=1).restarted  # forgotten: what cannot be told apart is cleared
 
 
 def test_any_number_leaves_an_index_that_can_be_saved(index: PrefixIndex) -> None:

@@ -87,13 +87,13 @@ def test_a_prompt_that_never_fits_is_counted_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c: c.abort(7), "request 7 is not running here"),
-        (lambda c: c.finish(7, prompt("1")), "request 7 is not running here"),
-        (lambda c: c.finish(0, prompt("12")), "context does not begin with the prompt of request 0"),
-        (lambda c: c.grow(0, prompt("2")), "context does not begin with the prompt of request 0"),
-        (lambda c: c.serve(prompt("3"), prompt("4")), "context does not begin with the prompt"),
-        (lambda c: c.hit(hash_blocks([1], 16)), "block size must be 4 as here, the hashes have 16"),
-        (lambda _: ReplicaCache(10, 0), "block size must be 1..=65536, got 0"),
+        (lambda c: c.abort(7), "request 7"),
+        (lambda c: c.finish(7, prompt("1")), "request 7"),
+        (lambda c: c.finish(0, prompt("12")), "context.*request 0"),
+        (lambda c: c.grow(0, prompt("2")), "context.*request 0"),
+        (lambda c: c.serve(prompt("3"), prompt("4")), "context.*request 1"),
+        (lambda c: c.hit(hash_blocks([1], 16)), "block size.* 4 .* 16"),
+        (lambda _: ReplicaCache(10, 0), "block size.*1..=65536.* 0"),
     ],
 )
 def test_mistakes_leave_the_cache_as_it_was(call: Any, message: str) -> None:

@@ -153,7 +153,7 @@ def test_first_blocks_outlast_growth_in_the_sample(form: Callable[[Event], Any],
     first = msgpack.packb([1.5, [form(begin)], None])
     after = msgpack.packb([1.5, [form(begin | {"parent_block_hash": 2**63, "extra_keys": [None] * len(hashes)})], None])
     recent.note(1, after)
-    assert recent.samples == (after,), "there is no better one"
+    assert recent.samples == (after,)  # there is no better one
     recent.note(1, first)
     for _ in range(4 * RECENT_BATCHES):
         recent.note(1, after)

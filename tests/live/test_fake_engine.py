@@ -249,7 +249,7 @@ def test_a_request_whose_client_leaves_makes_room_for_the_others() -> None:
     core.advance(3.0)
     assert heard == ["next"]
     assert leaves.ended
-    assert core.hit(list(range(1_000, 1_065))) > 0, "what was computed stays cached"
+    assert core.hit(list(range(1_000, 1_065))) > 0  # what was computed stays cached
     core.advance(100.0)
     assert heard == ["next", "long"]
     assert core.kv_use == 0

@@ -94,10 +94,13 @@ def test_vllm_chains(name: str) -> None:
     algorithm, seed = name.split(", PYTHONHASHSEED=")
     scheme = VllmHashes(algorithm, None if seed == "None" else seed)
     expected = GOLDEN["vllm_chains"][name]
-    assert [d.hex() for d in scheme.states(EIGHT, 4)] == expected["1..8 by 4"]
-    assert [d.hex() for d in scheme.states(np.array(LONG, np.uint32), 16)] == expected["16 ids by 16"]
-    salted = scheme.states(EIGHT, 4, Content(salt="s"))
-    assert [d.hex() for d in salted] == expected["1..8 by 4, salt s on block 0"]
+    cases = {
+        "1..8 by 4": scheme.states(EIGHT, 4),
+        "16 ids by 16": scheme.states(np.array(LONG, np.uint32), 16),
+        "1..8 by 4, salt s on block 0": scheme.states(EIGHT, 4, Content(salt="s")),
+    }
+    for case, states in cases.items():
+        assert [digest.hex() for digest in states] == expected[case]
 
 
 def test_sglang_hashes_equal_the_engine_s_own() -> None:

@@ -255,8 +255,7 @@ def test_a_wrong_topic_without_replay_is_told_and_then_named(held: Held) -> None
     engine = Engine(topic="kv@pod@model", replay=None)
     feed = KvFeed(engine.publisher.endpoint, topic="kv@other")
     with engine.publisher, Subscriber(held, {"a": feed}, options=QUICK) as subscriber:
-        stats = until(lambda: "nothing received" in subscriber.stats()["a"]["note"] and subscriber.stats()["a"])
-        assert "'kv@other'" in stats["note"]
+        stats = until(lambda: "'kv@other'" in subscriber.stats()["a"]["note"] and subscriber.stats()["a"])
         assert stats["connected"]
 
         def named() -> bool:
@@ -270,7 +269,7 @@ def test_a_wrong_topic_without_replay_is_told_and_then_named(held: Held) -> None
 def test_an_idle_engine_is_told_apart_from_one_that_publishes(held: Held) -> None:
     engine = Engine(replay=None)
     with engine.publisher, Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
-        until(lambda: "under any topic" in subscriber.stats()["a"]["note"])
+        until(lambda: subscriber.stats()["a"]["note"])
         engine.publish()
         until(lambda: subscriber.stats()["a"]["note"] == "")
 

@@ -110,8 +110,8 @@ def test_our_publisher_answers_what_the_engine_answered(
 
 
 def test_a_request_without_its_empty_frame_is_never_answered(publisher: EventPublisher) -> None:
-    asked = ask(publisher, [struct.pack(">Q", 1)])
-    assert len(asked) == MANAGER["DEALER [1] (no empty frame): answers"]
+    recorded = MANAGER["DEALER [1] (no empty frame): answers"]
+    assert len(ask(publisher, [struct.pack(">Q", 1)])) == recorded
 
 
 def test_a_req_socket_reads_the_first_answer_alone(publisher: EventPublisher) -> None:
@@ -124,13 +124,15 @@ def test_a_req_socket_reads_the_first_answer_alone(publisher: EventPublisher) ->
 
 
 def test_numbers_burn_and_begin_anew_as_the_engine_s() -> None:
+    burnt = MANAGER["after a batch that cannot be encoded (int over 64 bits): next sequence"]
+    restarted = MANAGER["restart on the same port: first sequence"]
     with EventPublisher() as publisher:
         for fault in (None, None, "burn", None):
             last = publisher.publish(b"x", fault)
-        assert last == MANAGER["after a batch that cannot be encoded (int over 64 bits): next sequence"]
+        assert last == burnt
         assert numbers(ask(publisher, replay_request(0))) == MANAGER["  and its replay"]
     with EventPublisher() as again:
-        assert again.publish(b"x") == MANAGER["restart on the same port: first sequence"]
+        assert again.publish(b"x") == restarted
 
 
 def test_ports_of_ranks_are_those_of_the_engine() -> None:

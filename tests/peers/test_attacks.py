@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def test_a_clock_that_jumps_heals_with_the_next_beats(jump: float) -> None:
     mesh.links[0].is_open = False  # a falls silent
     mesh.play(12)
     assert load_of(b) == NOTHING
-    assert mesh.links[1].stats()["expired"] == (2 if jump > 0 else 1), "after a jump ahead everybody seems to be silent"
+    assert mesh.links[1].stats()["expired"] == (2 if jump > 0 else 1)  # after a jump ahead everybody seems to be silent
 
 
 def test_64_routers_that_join_at_once_learn_all_and_flood_nobody() -> None:
@@ -52,7 +53,7 @@ def test_64_routers_that_join_at_once_learn_all_and_flood_nobody() -> None:
     mesh.deliver()
     mesh.play(6, 1.1)
     sent = {number: link.stats()["sent"] for number, link in enumerate(mesh.links)}
-    assert sum(counts.get("chain", 0) for counts in sent.values()) <= 3 * 31, "one router tells newcomers what all know"
+    assert sum(counts.get("chain", 0) for counts in sent.values()) <= 3 * 31  # one router tells newcomers what all know
     assert sum(counts.get("welcome", 0) for counts in sent.values()) <= 2 * 66
     assert sum(counts.get("missing", 0) for counts in sent.values()) == 0
     assert sum(counts.get("beat", 0) for counts in sent.values()) <= 12 * 66
@@ -112,7 +113,7 @@ def test_frames_are_believed_only_with_the_secret() -> None:
             b.apply_peer(forged)
     whole = framed(cleared, peer=1, sequence=2**40, block_size=16, hash_key=KEY, secret=SECRET.encode())
     wrong_tag = bytes(8) + whole[8:]
-    with pytest.raises(PeerError, match="its tag is that of other bytes"):
+    with pytest.raises(PeerError, match="tag"):
         b.apply_peer(wrong_tag)
     assert b.choose(prompt(1)).hit_tokens == 3_984
     assert b.apply_peer(whole)
@@ -121,10 +122,10 @@ def test_frames_are_believed_only_with_the_secret() -> None:
 
 @pytest.mark.parametrize("secret", ["short", b"x" * 65, 7, ["x" * 16]])
 def test_a_secret_that_is_none_is_refused(secret: Any) -> None:
-    with pytest.raises(ConfigError, match="peer_secret must"):
+    with pytest.raises(ConfigError, match=r"^peer_secret .*bytes"):
         Router(NAMES).peer_feed(print, secret=secret)
     name = f"test-{uuid4().hex[:12]}"
-    with pytest.raises(ConfigError, match="peer_secret must"):
+    with pytest.raises(ConfigError, match=r"^peer_secret .*bytes"):
         Router(NAMES, peers=name, peer_secret=secret)
     assert not Path(f"/dev/shm/prefixroute-{os.getuid()}-{name}").exists()  # noqa: S108
 
@@ -197,7 +198,7 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: Path, what: str, monkey
         monkeypatch.setattr(os, "posix_fallocate", fallocate)
     else:
         monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ConfigError, match=r"share over Redis|belongs to another user"):
+    with pytest.raises(ConfigError, match=r"Redis|user"):
         Router(NAMES, peers=RingPeers("x", folder=str(folder)))
     assert not [entry for entry in folder.rglob("*") if entry.suffix == ".new"]
 
@@ -205,9 +206,9 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: Path, what: str, monkey
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"block_size": 32}, "block_size 16 there, 32 here"),
-        ({"hash_key": 7}, "another hash_key"),
-        ({"peer_secret": "another secret, long"}, "another peer_secret"),
+        ({"block_size": 32}, "block_size 16 .*32"),
+        ({"hash_key": 7}, " hash_key;"),
+        ({"peer_secret": "another secret, long"}, " peer_secret;"),
     ],
 )
 def test_a_router_that_differs_cannot_join(folder: Path, options: dict[str, Any], why: str) -> None:
@@ -230,6 +231,6 @@ def test_a_refused_peer_is_noted_and_counted() -> None:
         here.apply_peer(sent[0])
     stats = here.stats()
     assert stats["peers"]["refused"] == {"version": 0, "settings": 1, "broken": 0}
-    assert stats["peers"]["refusal"] == "its block_size is 32, this router's is 16"
-    assert any("are refused" in note and "its block_size is 32" in note for note in stats["notes"])
+    assert re.search(r"block_size .*32.*16", stats["peers"]["refusal"])
+    assert any(stats["peers"]["refusal"] in note for note in stats["notes"])
     assert 'prefixroute_peer_refused_total{reason="settings"} 1' in here.metrics_text()

@@ -48,7 +48,7 @@ def test_nothing_counts_as_own() -> None:
     for field in ("counts", "prompt_tokens", "hit_tokens", "best_hit_tokens", "unreported_requests", "session_moves"):
         assert after[field] == before[field], field
     assert b.choose(prompt(9)).decision_id == seen + 1
-    assert b.load() == dict.fromkeys(NAMES, 0.0), "the window of served requests has the router's own alone"
+    assert b.load() == dict.fromkeys(NAMES, 0.0)  # the window of served requests has the router's own alone
     assert b.regret()["session"].requests == 0
     assert "decisions_total{" not in b.metrics_text()
 
@@ -82,7 +82,7 @@ def test_an_abort_takes_blocks_back_everywhere() -> None:
     started.first_token()
     started.abort()
     peers.deliver()
-    assert b.choose(prompt(2)).best_hit_tokens == 3_984, "what an engine has begun to answer it has computed"
+    assert b.choose(prompt(2)).best_hit_tokens == 3_984  # what an engine has begun to answer it has computed
 
 
 def test_retry_and_hedge_leave_no_load() -> None:
@@ -313,7 +313,7 @@ def test_a_lost_booking_is_a_miss_and_heals() -> None:
     assert lost
     assert b.choose(history[:4_000]).best_hit_tokens == 0
     peers.play()
-    assert load_of(b) == load_of(a), "the next beat lists it"
+    assert load_of(b) == load_of(a)  # the next beat lists it
     first.finish(output=history[4_000:4_401])
     peers.deliver()  # names a chain that b does not know: it asks, and gets it
     assert b.choose(history, session="s").hit_tokens == 4_400
@@ -355,7 +355,7 @@ def test_a_peer_that_leaves_gives_back_at_once() -> None:
     assert total(b) == 1
     assert total(a) == 1
     peers.links[0].close()
-    assert not a.apply_peer(b"anything"), "it listens no more"
+    assert not a.apply_peer(b"anything")  # it listens no more
     a.finish("k")
     assert peers.take() == []
 
@@ -405,7 +405,7 @@ def test_broken_messages_are_refused() -> None:
     for length in range(len(data)):
         with pytest.raises(PeerError):
             b.apply_peer(data[:length])
-    with pytest.raises(ConfigError, match="data must be a bytes"):
+    with pytest.raises(ConfigError, match=r"data.*bytes.*'text'"):
         b.apply_peer("text")  # type: ignore[arg-type]
     assert load_of(b) == NOTHING
     assert b.apply_peer(data)
@@ -423,12 +423,12 @@ def test_what_send_raises_harms_no_request() -> None:
 
 def test_wrong_calls_are_refused() -> None:
     router = Router(NAMES)
-    with pytest.raises(ConfigError, match="no peers"):
+    with pytest.raises(ConfigError, match=r"peer_feed\(\)"):
         router.apply_peer(b"")
-    with pytest.raises(ConfigError, match="send must be a function"):
+    with pytest.raises(ConfigError, match=r"send.*None"):
         router.peer_feed(None)  # type: ignore[arg-type]
     link = router.peer_feed(lambda _: None)
-    with pytest.raises(ConfigError, match="peers already"):
+    with pytest.raises(ConfigError, match=r"close\(\)"):
         router.peer_feed(lambda _: None)
     link.close()
     router.peer_feed(lambda _: None)

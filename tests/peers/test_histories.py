@@ -88,7 +88,7 @@ def test_load_is_a_function_of_the_messages_that_came(seed: int, loss: float, re
     assert load_of(listener) == twin.load(NAMES)
     mesh.tick(1.1)  # more than a beat, whatever rounding does
     mesh.deliver([item for item in mesh.take() if item[0] < 3])
-    assert all(load_of(router) == load_of(listener) for router in mesh.routers[:3]), "a beat of each heals it all"
+    assert all(load_of(router) == load_of(listener) for router in mesh.routers[:3])  # a beat of each heals it all
 
 
 @settings(max_examples=30, deadline=None)
@@ -169,5 +169,5 @@ def test_hostile_bytes_raise_typed_errors_and_leave_a_sound_router(frames: list[
         router.resume(name)
     ticket.finish()
     mesh.now = 1_000.0
-    assert load_of(router) == NOTHING, "all that a stranger made up has expired"
+    assert load_of(router) == NOTHING  # all that a stranger made up has expired
     router.route(prompt(3)).finish()

@@ -94,7 +94,7 @@ def test_late_messages_of_an_earlier_life_change_nothing() -> None:
     *before, left = earlier
     for data in (*before, *later, left, *earlier):
         there.apply_peer(data)
-    assert total(there) == 1, "a late farewell ends no later life"
+    assert total(there) == 1  # a late farewell ends no later life
     for data in (*later, *earlier):
         there.apply_peer(data)
     assert load_of(there) == load_of(here)
@@ -110,27 +110,24 @@ def test_the_first_sequence_is_checked() -> None:
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        (b"", "1 to 1024 messages"),
-        (bytes([11]) * 1_025, "1 to 1024 messages"),
-        (b"\x06" + bytes(7), "kind 6 is cut off"),
-        (b"\x06" + bytes(9), "of a kind from 1 to 13, got 0"),
-        (b"\x0e", "of a kind from 1 to 13, got 14"),
-        (b"\x02" + b"\xff" * 11, "kind 2 is cut off"),
-        (b"\x04\x81\x80\x02", "open attempts of a peer's message of kind 4 must be at most 32768, got 32769"),
-        (b"\x07\x81\x20", "bindings of a peer's message of kind 7 must be at most 4096, got 4097"),
-        (b"\x0a\x00\x81\x80\x02", "block hashes of a peer's message of kind 10 must be at most 32768, got 32769"),
-        (
-            b"\x01\x00" + bytes(8) + b"\x02\x01\x00",
-            "uncached tokens of a peer's message of kind 1 must be at most 1, got 2",
-        ),
-        (b"\x01\x02" + bytes(8) + b"\x01\x01\x00", "flags of a peer's message of kind 1"),
-        (b"\x03\x03\x01\x00", "the end of a peer's message of kind 3"),
-        (b"\x07\x01" + bytes(24) + struct.pack("<f", -1.0), "the age of a peer's message of kind 7"),
-        (b"\x07\x01" + bytes(24) + struct.pack("<f", float("nan")), "the age of a peer's message of kind 7"),
-        (b"\x05" + bytes(17) + b"\x03" + bytes(9), "the state of a peer's message of kind 5 must be at most 2, got 3"),
-        (b"\x05" + bytes(18) + struct.pack("<d", float("inf")) + b"\0", "the seconds left"),
-        (b"\x05" + bytes(26) + b"\x01\xff", "an incarnation must be UTF-8"),
-        (b"\x06" + bytes(8) + b"\x0f", "of a kind from 1 to 13, got 15"),
+        (b"", " 1 .*1024"),
+        (bytes([11]) * 1_025, " 1 .*1024"),
+        (b"\x06" + bytes(7), "kind 6 "),
+        (b"\x06" + bytes(9), "kind .*1 .*13.* 0"),
+        (b"\x0e", "kind .*1 .*13.* 14"),
+        (b"\x02" + b"\xff" * 11, "kind 2 "),
+        (b"\x04\x81\x80\x02", "open attempts.*kind 4 .*32768.*32769"),
+        (b"\x07\x81\x20", "bindings.*kind 7 .*4096.*4097"),
+        (b"\x0a\x00\x81\x80\x02", "block hashes.*kind 10 .*32768.*32769"),
+        (b"\x01\x00" + bytes(8) + b"\x02\x01\x00", "uncached tokens.*kind 1 .* 1,.* 2"),
+        (b"\x01\x02" + bytes(8) + b"\x01\x01\x00", "flags.*kind 1 .* 5,.* 2"),
+        (b"\x03\x03\x01\x00", "end .*kind 3 .* 2,.* 3"),
+        (b"\x07\x01" + bytes(24) + struct.pack("<f", -1.0), "age .*kind 7 "),
+        (b"\x07\x01" + bytes(24) + struct.pack("<f", float("nan")), "age .*kind 7 "),
+        (b"\x05" + bytes(17) + b"\x03" + bytes(9), "state.*kind 5 .* 2,.* 3"),
+        (b"\x05" + bytes(18) + struct.pack("<d", float("inf")) + b"\0", "seconds left.*kind 5 .*inf"),
+        (b"\x05" + bytes(26) + b"\x01\xff", "incarnation.*UTF-8.*0xff"),
+        (b"\x06" + bytes(8) + b"\x0f", "kind .*1 .*13.* 15"),
     ],
 )
 def test_messages_outside_of_their_limits_are_refused_and_nothing_of_their_frame_is_applied(
@@ -144,7 +141,7 @@ def test_messages_outside_of_their_limits_are_refused_and_nothing_of_their_frame
             continue
         with pytest.raises(PeerError, match=why):
             router.apply_peer(data)
-    assert router.choose(prompt(1)).hit_tokens == 3_984, "the belief was not cleared"
+    assert router.choose(prompt(1)).hit_tokens == 3_984  # the belief was not cleared
     assert "peers" in router.stats()
 
 

@@ -56,7 +56,7 @@ def test_a_newcomer_learns_what_a_router_that_is_gone_has_changed(leaves: bool) 
     assert state_of(late, "r1") == state_of(b, "r1") == "draining"
     late.suspend("r1")
     mesh.deliver()
-    assert state_of(late, "r1") == state_of(b, "r1") == "suspended", "its versions go on behind those it has learnt"
+    assert state_of(late, "r1") == state_of(b, "r1") == "suspended"  # its versions go on behind those it has learnt
 
 
 def test_the_elder_tells_again_what_a_router_that_is_gone_has_changed() -> None:
@@ -89,7 +89,7 @@ def test_registers_of_replicas_that_left_are_forgotten(monkeypatch: pytest.Monke
     mesh.play(8, ABSENT_S / 5)
     for _ in range(6):
         mesh.play(seconds=1.1)
-    assert (kept(mesh, 0), kept(mesh, 1)) == (1, 1), "that of r0, which is still there"
+    assert (kept(mesh, 0), kept(mesh, 1)) == (1, 1)  # that of r0, which is still there
     assert state_of(b, "r0") == "draining"
 
 
@@ -109,7 +109,7 @@ def test_registers_of_unknown_replicas_are_bounded() -> None:
         router.apply_peer(forged(f"unknown{number}", 1))
     assert kept(mesh, 0) == MAX_ABSENT
     router.apply_peer(forged("r0", 2))
-    assert state_of(router, "r0") == "draining", "a replica of the fleet has its register however many are unknown"
+    assert state_of(router, "r0") == "draining"  # a replica of the fleet has its register however many are unknown
 
 
 def test_a_forged_version_is_refused_and_the_highest_stops_no_change() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,20 +127,20 @@ def test_a_router_that_is_collected_lets_its_ring_go(name: str) -> None:
 
 def test_what_cannot_work_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("", "a/b", "x" * 65):
-        with pytest.raises(ConfigError, match="peers must be a name"):
+        with pytest.raises(ConfigError, match=r"peers.* 1 .*64 "):
             Router(NAMES, peers=wrong)
-    with pytest.raises(ConfigError, match="shared memory that can be written"):
+    with pytest.raises(ConfigError, match=r"shared memory.*/none"):
         RingPeers(name, folder=str(tmp_path / "none"))
     transport = RingPeers(name, folder=str(tmp_path), capacity_bytes=1 << 30)
     nothing_free = os.statvfs_result((4096, 4096, 10, 1, 1, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: nothing_free)
-    with pytest.raises(ConfigError, match="which is full"):
+    with pytest.raises(ConfigError, match=r"1,073,774,656 bytes"):
         Router(NAMES, peers=transport)
     with pytest.raises(ConfigError, match="policy"):
         Router(NAMES, policy="no such policy", peers=name)
     assert not folder_of(name).exists()
     monkeypatch.setattr(rings, "fcntl", None)
-    with pytest.raises(ConfigError, match="share over Redis"):
+    with pytest.raises(ConfigError, match="Redis"):
         Router(NAMES, peers=name)
 
 
@@ -161,8 +162,7 @@ def test_workers_without_peers_are_warned(caplog: pytest.LogCaptureFixture) -> N
         assert alone.warn_if_alone("cache-aware", ["a"], {"WEB_CONCURRENCY": "8"}, always=True)
         assert not alone.warn_if_alone("session", ["a"], {"WEB_CONCURRENCY": "8"}, always=True)
         assert not alone.warn_if_alone("cache-aware", ["a"], {"WEB_CONCURRENCY": "1"}, always=True)
-    assert "WEB_CONCURRENCY=8" in caplog.text
-    assert "26 to 40 %" in caplog.text
+    assert re.search(r"WEB_CONCURRENCY=8.*26 .*40 %", caplog.text)
 
 
 def test_a_router_looks_around_once_it_has_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_router_looks_around_once_it_has_replicas(monkeypatch: pytest.MonkeyPa
 def test_two_processes_on_one_fleet_are_warned() -> None:
     fleet = [f"http://{uuid4().hex}:8000"]
     assert not alone.warn_if_alone("cache-aware", fleet, {}, always=True)
-    assert not alone.warn_if_alone("cache-aware", fleet, {}, always=True), "the same process may have several"
+    assert not alone.warn_if_alone("cache-aware", fleet, {}, always=True)  # the same process may have several
     code = (
         f"from prefixroute.peers import alone; print(alone.warn_if_alone('cache-aware', {fleet!r}, {{}}, always=True))"
     )

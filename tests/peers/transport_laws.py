@@ -184,7 +184,7 @@ def test_a_fork_shares_no_connection_with_its_parent(network: Network) -> None:
     seen = set[tuple[tuple[str, int], ...]]()
     process = network.process(FORKS.format(shares=shares))
     until(lambda: seen.add(tuple(sorted(in_flight(router).items()))) or in_flight(router).get("r2"))  # type: ignore[func-returns-value]
-    assert line_of(process) == "3", "the child has done what it should"
+    assert line_of(process) == "3"  # the child has done what it should
     until(lambda: in_flight(router) == {"r0": 1, "r2": 1})
     assert any(dict(loads).get("r1") for loads in seen) is shares
     assert router.stats()["peers"]["transport"]["refused"] == 0

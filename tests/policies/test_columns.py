@@ -60,7 +60,7 @@ def test_each_of_the_highest_is_taken_some_time() -> None:
 
 @pytest.mark.parametrize("wrong", [[], (), np.zeros(0)])
 def test_nothing_has_no_highest(wrong: Sequence[int]) -> None:
-    with pytest.raises(ValueError, match="no highest and no lowest"):
+    with pytest.raises(ValueError, match="number"):
         best_of(wrong, 0.0, 0, 0)
 
 
@@ -68,7 +68,7 @@ def test_nothing_has_no_highest(wrong: Sequence[int]) -> None:
 def test_nan_has_no_place_among_numbers(numbers: list[Any], data: st.DataObject) -> None:
     numbers[data.draw(st.integers(0, len(numbers) - 1))] = math.nan
     for column in (numbers, np.array(numbers, float), [Fraction(1, 2), *numbers]):
-        with pytest.raises(ValueError, match="not a number"):
+        with pytest.raises(ValueError, match="number"):
             best_of(column, 0.0, 0, 0)
 
 

@@ -34,7 +34,7 @@ def test_a_chain_is_its_key_scattered_by_place(key: int, first: int, last: int) 
 def test_numbers_are_scattered_one_by_one(numbers: list[int]) -> None:
     array = np.array(numbers, np.uint64)
     assert scattered(array).tolist() == [mix64(number + GAMMA) for number in numbers]
-    assert np.array_equal(scattered(array[::2]), scattered(array)[::2]), "any stride"
+    assert np.array_equal(scattered(array[::2]), scattered(array)[::2])  # any stride
 
 
 def test_what_is_no_int_has_no_draws() -> None:
@@ -46,8 +46,8 @@ def test_what_is_no_int_has_no_draws() -> None:
 def test_a_chain_is_no_longer_than_a_prompt() -> None:
     assert len(chain(1, 7, 7 + LONGEST)) == LONGEST
     for last in (8 + LONGEST, 1 << 40, (1 << 64) - 1):
-        with pytest.raises(ConfigError, match=rf"at most {LONGEST} blocks, got {last - 7}"):
+        with pytest.raises(ConfigError, match=f"{LONGEST} blocks.* {last - 7}"):
             chain(1, 7, last)
     for wrong in (-1, 1 << 64):
-        with pytest.raises(ConfigError, match="a place must be an int of 64 bits"):
+        with pytest.raises(ConfigError, match=rf"64 bits.* {wrong}"):
             chain(1, 0, wrong)

@@ -191,7 +191,7 @@ def test_a_price_that_fails_ends_the_decision() -> None:
         policy.decide(view)
     with pytest.raises(ZeroDivisionError):
         policy.decide(view._replace(hits=[16, 16]))
-    with pytest.raises(ConfigError, match="a price must be a number, got str"):
+    with pytest.raises(ConfigError, match=r"price.*number.*str"):
         policy.decide(view._replace(hits=[512, 512]))
 
 
@@ -215,13 +215,13 @@ def _view() -> View:
 
 def test_what_a_kernel_needs_is_in_the_view() -> None:
     for policy, name in ((LMetric(), "in_flight"), (PrebleE2(), "window_s")):
-        with pytest.raises(ConfigError, match=f"the signal {name} is not in the view"):
+        with pytest.raises(ConfigError, match=f"signal {name}"):
             policy.decide(_view())
-    with pytest.raises(ConfigError, match="a number for each candidate"):
+    with pytest.raises(ConfigError, match="signal"):
         MinTtft().decide(_view()._replace(queued=[1]))
-    with pytest.raises(ConfigError, match='no column is called "no-such"'):
+    with pytest.raises(ConfigError, match='"no-such"'):
         Formula("no-such")
-    with pytest.raises(ConfigError, match="picks without scores"):
+    with pytest.raises(ConfigError, match="scores"):
         Kernel.random().scores(*seen(_view()))
 
 

@@ -333,63 +333,63 @@ def test_no_hit_lru_spreads_cold_requests_only() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: as_policy("fastest"), "no policy 'fastest'"),
-        (lambda: as_policy(3), "a policy is a name"),  # type: ignore[arg-type]
-        (lambda: as_policy(CacheAware), "a policy is a name"),  # type: ignore[arg-type]
-        (lambda: CacheAware(spill="often"), "spill must be one of least, candidate"),
-        (lambda: CacheAware(spill_gap=-1), "spill_gap must be at least 0, got -1"),
-        (lambda: CacheAware(min_match_ratio=2), "min_match_ratio must be at least 0 and at most 1, got"),
-        (lambda: LeastLoaded(by="mood"), "got 'mood'"),
-        (lambda: PowerOfTwo(by="mood"), "got 'mood'"),
-        (lambda: Bounded(factor=1.0), "factor must be a finite number above 1, got 1.0"),
-        (lambda: Bounded(key="ip"), "key must be one of session, head, document, got 'ip'"),
-        (lambda: Rendezvous(key="ip"), "got 'ip'"),
-        (lambda: LinearCost(unit="miles"), "got 'miles'"),
-        (lambda: LinearCost(temperature=-1), "temperature must be at least 0, got -1"),
-        (lambda: LinearCost(queue=float("nan")), "queue must be a number, got nan"),
-        (lambda: LinearCost(credit=float("inf")), "credit must be a finite number, got inf"),
-        (lambda: LMetric(batch="miles"), "got 'miles'"),
-        (lambda: Weighted(()), "scorers must be functions or of saved"),
+        (lambda: as_policy("fastest"), "'fastest'.*round-robin, random"),
+        (lambda: as_policy(3), "Policy.* 3$"),  # type: ignore[arg-type]
+        (lambda: as_policy(CacheAware), "Policy.*CacheAware"),  # type: ignore[arg-type]
+        (lambda: CacheAware(spill="often"), "spill.*least, candidate.*'often'"),
+        (lambda: CacheAware(spill_gap=-1), "spill_gap.* 0,.* -1"),
+        (lambda: CacheAware(min_match_ratio=2), "min_match_ratio.* 0 .* 1,.* 2"),
+        (lambda: LeastLoaded(by="mood"), "by.*kv-use.*'mood'"),
+        (lambda: PowerOfTwo(by="mood"), "by.*'load'.*'ranks'.*'mood'"),
+        (lambda: Bounded(factor=1.0), r"factor.* 1,.* 1\.0"),
+        (lambda: Bounded(key="ip"), "key.*session, head, document.*'ip'"),
+        (lambda: Rendezvous(key="ip"), "key.*session, head, document.*'ip'"),
+        (lambda: LinearCost(unit="miles"), "unit.*'tokens'.*'seconds'.*'miles'"),
+        (lambda: LinearCost(temperature=-1), "temperature.* 0,.* -1"),
+        (lambda: LinearCost(queue=float("nan")), "queue.*number.*nan"),
+        (lambda: LinearCost(credit=float("inf")), "credit.*number.*inf"),
+        (lambda: LMetric(batch="miles"), "batch.*'miles'"),
+        (lambda: Weighted(()), "scorers.*saved, prefix"),
         (lambda: Weighted((("luck", 1.0),)), "luck"),
-        (lambda: Weighted(affinity=2.0), "affinity must be at least 0 and at most 1"),
-        (lambda: describe("none"), "no policy 'none'"),
+        (lambda: Weighted(affinity=2.0), r"affinity.* 0 .* 1,.* 2\.0"),
+        (lambda: describe("none"), "'none'.*round-robin, random"),
     ],
 )
 def test_errors_say_what_was_given_and_what_is_allowed(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=message):
         make()
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda _: 99, "picked slot 99, candidates are"),
-        (lambda _: [1.0], "1 scores for 3 candidate slots"),
-        (lambda _: [float("nan")] * 3, "not a number"),
-        (lambda _: [1.0, 2.0, float("nan")], "not a number"),
-        (lambda _: ["a", "b", "c"], "not a number"),
-        (lambda _: [1.0, None, 2.0], "not a number"),
-        (lambda _: np.array([1.0, float("nan"), 2.0]), "not a number"),
-        (lambda _: np.array(["a", "b", "c"]), "not a number"),
-        (lambda _: np.ones((3, 2)), "must return a score per candidate slot"),
-        (lambda _: Scores(None, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
-        (lambda _: Scores([1.0, 2.0, 3.0], "r", math.nan), "temperature of policy .* got nan"),
-        (lambda _: Scores([1.0, 2.0, 3.0], "r", -1.0), "temperature of policy .* must be at least 0"),
-        (lambda _: Scores([1.0, 2.0, 3.0], "r", "hot"), "temperature of policy .* got 'hot'"),  # type: ignore[arg-type]
-        (lambda _: Scores([1.0, 2.0, 3.0], None), "a reason that is text, got None"),  # type: ignore[arg-type]
-        (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "must return a score per candidate slot"),  # type: ignore[arg-type]
-        (lambda _: [1.0, np.complex128(2), 3.0], "not a number"),
-        (lambda _: -4, "picked slot -4"),
-        (lambda _: (-1, "last"), "picked slot -1"),
-        (lambda _: -(2**70), f"picked slot {-(2**70)}"),
-        (lambda _: np.ones(2), "2 scores for 3 candidate slots"),
-        (lambda _: np.ones(3, complex), "not a number"),
-        (lambda _: (np.ones(3), "because"), "must return a slot"),
-        (lambda _: (np.ones((3, 3)), "because"), "must return a slot"),
-        (lambda _: np.array(99), "picked slot 99"),
-        (lambda _: None, "must return a slot"),
-        (lambda _: True, "must return a slot"),
-        (lambda _: "r0", "must return a slot"),
+        (lambda _: 99, r" 99,.*\(0, 1, 2\)"),
+        (lambda _: [1.0], " 1 .* 3 "),
+        (lambda _: [float("nan")] * 3, "number.*nan, nan, nan"),
+        (lambda _: [1.0, 2.0, float("nan")], "number.*nan"),
+        (lambda _: ["a", "b", "c"], "number.*'a', 'b', 'c'"),
+        (lambda _: [1.0, None, 2.0], "number.*None"),
+        (lambda _: np.array([1.0, float("nan"), 2.0]), "number.*nan"),
+        (lambda _: np.array(["a", "b", "c"]), "number.*'a', 'b', 'c'"),
+        (lambda _: np.ones((3, 2)), r"score.*array\(\[\[1"),
+        (lambda _: Scores(None, "r"), "score.*None"),  # type: ignore[arg-type]
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", math.nan), "temperature.*'<lambda>'.* 0.*nan"),
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", -1.0), r"temperature.*'<lambda>'.* 0.*-1\.0"),
+        (lambda _: Scores([1.0, 2.0, 3.0], "r", "hot"), "temperature.*'<lambda>'.*number.*'hot'"),  # type: ignore[arg-type]
+        (lambda _: Scores([1.0, 2.0, 3.0], None), "reason.*None"),  # type: ignore[arg-type]
+        (lambda _: Scores({1.0, 2.0, 3.0}, "r"), "score.*{1.0, 2.0, 3.0}"),  # type: ignore[arg-type]
+        (lambda _: [1.0, np.complex128(2), 3.0], "number.*complex128"),
+        (lambda _: -4, " -4,"),
+        (lambda _: (-1, "last"), " -1,"),
+        (lambda _: -(2**70), f" {-(2**70)},"),
+        (lambda _: np.ones(2), " 2 .* 3 "),
+        (lambda _: np.ones(3, complex), r"number.*1\.\+0\.j"),
+        (lambda _: (np.ones(3), "because"), r"\(slot, reason\).*'because'"),
+        (lambda _: (np.ones((3, 3)), "because"), r"(?s)\(slot, reason\).*'because'"),
+        (lambda _: np.array(99), " 99,"),
+        (lambda _: None, r"\(slot, reason\).*None"),
+        (lambda _: True, r"\(slot, reason\).*True"),
+        (lambda _: "r0", r"\(slot, reason\).*'r0'"),
     ],
 )
 def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
@@ -400,12 +400,9 @@ def test_a_wrong_answer_is_refused(answer: Any, message: str) -> None:
 
 def test_a_scorer_gives_a_number_for_each_slot() -> None:
     cases: list[tuple[Any, str]] = [
-        ([1.0], "gave 1 scores for 3"),
-        (["a", 1, 2], "must be a number, got str"),
-        *(
-            (wrong, "must give a number for each candidate slot")
-            for wrong in (None, 3, {1, 2, 3}, "abc", np.ones((3, 1)), np.array(1))
-        ),
+        ([1.0], "weighted.* 1 .* 3 "),
+        (["a", 1, 2], "number.*str"),
+        *((wrong, "weighted.*number") for wrong in (None, 3, {1, 2, 3}, "abc", np.ones((3, 1)), np.array(1))),
     ]
     for wrong, message in cases:
         with pytest.raises(ConfigError, match=message):
@@ -438,23 +435,23 @@ def test_parameters_follow_a_name(text: str, policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cache-awar:spill=mean", "no policy 'cache-awar'"),
-        ("cache-aware:", "cache-aware takes min_match_tokens=, .*got ''"),
-        ("cache-aware:spill", "cache-aware takes min_match_tokens=, .*got 'spill'"),
-        ("cache-aware:min_match=5", "cache-aware takes min_match_tokens=, .*got 'min_match=5'"),
-        ("round-robin:a=1", "round-robin takes no parameters, got 'a=1'"),
-        ("cache-aware:min_match_tokens=1.5", "min_match_tokens must be a whole number, got '1.5'"),
-        ("cache-aware:min_match_tokens=-1", "min_match_tokens must be at least 0 .*got -1"),
-        ("cache-aware:shorter=yes", "shorter must be true or false, got 'yes'"),
-        ("cache-aware:fallback=none", "no policy 'none'"),
-        ("bounded:factor=fast", "factor must be a number, got 'fast'"),
-        ("bounded:factor=nan", "factor must be a number, got nan"),
-        ("weighted:scorers=prefix", "takes scorers only from Python"),
-        ("linear-cost:cost=H100", "takes cost only from Python"),
-        ("dynamo:depth=1", "dynamo takes prefill=, .*got 'depth=1'"),
-        ("ray:holders=all", "holders must be one of two, least, one, got 'all'"),
-        ("cache-aware:decide=1", "got 'decide=1'"),
-        ("cache-aware:name=x", "got 'name=x'"),
+        ("cache-awar:spill=mean", "'cache-awar'; .*cache-aware; .*round-robin"),
+        ("cache-aware:", "cache-aware .*min_match_tokens=, .*''"),
+        ("cache-aware:spill", "cache-aware .*min_match_tokens=, .*'spill'"),
+        ("cache-aware:min_match=5", "cache-aware .*min_match_tokens=, .*'min_match=5'"),
+        ("round-robin:a=1", "round-robin .*'a=1'"),
+        ("cache-aware:min_match_tokens=1.5", r"min_match_tokens.*number.*'1\.5'"),
+        ("cache-aware:min_match_tokens=-1", "min_match_tokens.* 0 .* -1"),
+        ("cache-aware:shorter=yes", "shorter.*true.*false.*'yes'"),
+        ("cache-aware:fallback=none", "'none'.*round-robin"),
+        ("bounded:factor=fast", "factor.*number.*'fast'"),
+        ("bounded:factor=nan", "factor.*number.*nan"),
+        ("weighted:scorers=prefix", "weighted.*scorers.*Python"),
+        ("linear-cost:cost=H100", "linear-cost.*cost.*Python"),
+        ("dynamo:depth=1", "dynamo.*prefill=, .*'depth=1'"),
+        ("ray:holders=all", "holders.*two, least, one.*'all'"),
+        ("cache-aware:decide=1", "cache-aware .*min_match_tokens=, .*'decide=1'"),
+        ("cache-aware:name=x", "cache-aware .*min_match_tokens=, .*'name=x'"),
     ],
 )
 def test_a_wrong_parameter_is_refused(text: str, message: str) -> None:
@@ -529,9 +526,9 @@ def test_presets_are_those_promised() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('name="x"\ndate="1"\nsource=""\ndiffers=""\nhue=1\n[policy]\nname="random"', "unknown keys hue"),
-        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="best"', "no policy 'best'"),
-        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="bounded"\nload=2', "got load"),
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\nhue=1\n[policy]\nname="random"', "'x'.*hue"),
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="best"', "'best'.*round-robin"),
+        ('name="x"\ndate="1"\nsource=""\ndiffers=""\n[policy]\nname="bounded"\nload=2', "bounded.*factor.*load"),
     ],
 )
 def test_a_wrong_preset_is_refused(text: str, message: str) -> None:

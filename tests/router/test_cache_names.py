@@ -73,7 +73,7 @@ def test_a_request_may_name_an_adapter_as_its_model(model: str, clock: Any) -> N
     router.apply("a", stored())
     assert hits(router, model="base") == HIT
     router.apply("a", stored(tokens=[5] * 16, lora="x"))
-    assert hits(router, model=model) == 0, "the base model's blocks are not the adapter's"
+    assert hits(router, model=model) == 0  # the base model's blocks are not the adapter's
     router.apply("a", stored(lora="x"))
     assert hits(router, model=model) == hits(router, lora="x") == HIT
     router.apply("a", msgpack.packb([1.5, [{"type": "AllBlocksCleared"}]]))
@@ -160,5 +160,5 @@ def test_a_large_body_is_hashed_as_the_router_hashes(model: str) -> None:
 @pytest.mark.parametrize("wrong", [{"model": 3}, {"model": ["m"]}, {"lora": 3}])
 def test_what_is_no_name_is_refused_as_without_events(wrong: dict[str, Any]) -> None:
     for router in (Router(["a"]), Router({"a": Replica(events=True)})):
-        with pytest.raises(ValueError, match="must be str or bytes"):
+        with pytest.raises(ValueError, match=r"str.*bytes.*(int|list)"):
             router.choose(TOKENS, namespace=Namespace(**wrong))

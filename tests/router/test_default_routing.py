@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -100,8 +101,7 @@ def test_a_head_that_a_fixed_rule_follows_to_one_replica_is_named(make_router: M
     notes = " ".join(router.stats()["notes"])
     picks = {name: values["hit_tokens"] for name, values in router.stats()["replicas"].items()}
     if max(picks.values()) > 0.9 * sum(picks.values()):
-        assert "3,000" in notes or "2,992" in notes or "2,976" in notes
-        assert "1 of the 4 replicas" in notes
+        assert re.search(rf"(3,000|2,992|2,976) .* 1 .* 4 .*'{name}'", notes)
 
 
 def test_a_silent_replica_does_not_hide_what_the_others_report(make_router: Make, clock: Any) -> None:
@@ -145,9 +145,9 @@ def test_reports_count_for_as_long_as_they_usually_take(make_router: Make, clock
     clock.now = 100.0  # nothing for 55 s: the reports are too old now
     stats = router.stats()
     assert all(values["report_lapsed"] for values in stats["replicas"].values())
-    assert any("too old" in note for note in stats["notes"])
+    assert any("r0, r1, r2, r3" in note for note in stats["notes"])
     assert 'prefixroute_load_report_lapsed{replica="r0"} 1' in router.metrics_text()
-    assert "too old" in router.explain(router.choose(text(1, 200)))
+    assert "r0, r1, r2, r3" in router.explain(router.choose(text(1, 200)))
 
 
 def test_of_several_suspensions_the_one_that_ends_last_counts(make_router: Make, clock: Any) -> None:
@@ -166,7 +166,7 @@ def test_of_several_suspensions_the_one_that_ends_last_counts(make_router: Make,
     assert router.stats()["replicas"]["r0"]["state"] == "suspended"
     router.resume("r0")
     assert router.stats()["replicas"]["r0"]["state"] == "active"
-    with pytest.raises(ConfigError, match="for_s must be above 0"):
+    with pytest.raises(ConfigError, match=r"for_s.*0"):
         router.suspend("r0", for_s=0.0)
 
 
@@ -211,7 +211,7 @@ def test_long_keys_and_free_reasons_take_bounded_memory(make_router: Make) -> No
 def test_a_retry_that_has_tried_all_says_so(make_router: Make) -> None:
     router = make_router(2)
     ticket = router.route([1, 2, 3]).retry()
-    with pytest.raises(NoReplicaError, match="has tried r0, r1 already"):
+    with pytest.raises(NoReplicaError, match="r0, r1"):
         ticket.retry()
 
 
@@ -224,19 +224,19 @@ def test_the_name_of_a_tokenizer_is_refused_at_once(name: str) -> None:
 @pytest.mark.parametrize("wrong", [float("nan"), "warm", None, -1.0])
 @pytest.mark.parametrize("policy", ["linear-cost", "weighted"])
 def test_a_temperature_is_a_number(policy: str, wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="temperature must be"):
+    with pytest.raises(ConfigError, match=f"{policy}.*temperature"):
         POLICIES[policy](temperature=wrong)  # type: ignore[call-arg]
 
 
 def test_a_reason_is_a_text(make_router: Make) -> None:
     for reason in (None, b"why", object()):
         router = make_router(2, policy=lambda view, reason=reason: (view.slots[0], reason))
-        with pytest.raises(ConfigError, match="must return a slot"):
+        with pytest.raises(ConfigError, match=rf"\(slot, reason\).*{re.escape(repr(reason))}"):
             router.choose([1, 2, 3])
 
 
 def test_unknown_options_name_those_that_exist() -> None:
-    with pytest.raises(ConfigError, match=r"a router has no option polcy; there are .*policy"):
+    with pytest.raises(ConfigError, match=r"polcy.*\bpolicy\b"):
         Router(["a"], polcy="random")  # type: ignore[call-arg]
 
 

@@ -25,7 +25,7 @@ def picks(router: Router, count: int = 60, **ask: Any) -> set[str]:
 def test_an_empty_fleet_is_allowed_and_refuses_requests(make_router: Make) -> None:
     router = make_router(0)
     assert router
-    with pytest.raises(NoReplicaError, match="the fleet is empty"):
+    with pytest.raises(NoReplicaError, match="fleet"):
         router.choose(TOKENS)
     router.add_replica("a")
     assert router.route(TOKENS).replica == "a"
@@ -68,9 +68,9 @@ def test_a_wrong_sync_changes_nothing(make_router: Make) -> None:
         with pytest.raises(ConfigError):
             router.sync(wrong)  # type: ignore[arg-type]
         assert router.replicas == ("a",)
-    with pytest.raises(ConfigError, match="got the string 'ab'"):
+    with pytest.raises(ConfigError, match=r"replicas.*'ab'"):
         router.sync("ab")
-    with pytest.raises(ConfigError, match="got 'b' twice"):
+    with pytest.raises(ConfigError, match=r"replicas.*'b'"):
         router.sync(["b", "b"])
     assert router.replicas == ("a",)
 
@@ -80,12 +80,12 @@ def test_drain_suspend_and_resume(make_router: Make) -> None:
     router.drain("a")
     assert picks(router) == {"b"}
     router.suspend("b")
-    with pytest.raises(NoReplicaError, match="2 of 2 drained or suspended"):
+    with pytest.raises(NoReplicaError, match=r"2 of 2.*drained.*suspended"):
         router.choose(TOKENS)
     router.resume("a")
     router.resume("b")
     assert picks(router) == {"a", "b"}
-    with pytest.raises(UnknownReplicaError, match="no replica 'z'; known: a, b"):
+    with pytest.raises(UnknownReplicaError, match=r"'z'.*a, b"):
         router.drain("z")
 
 
@@ -93,11 +93,11 @@ def test_candidates_and_exclude(make_router: Make) -> None:
     router = make_router(4)
     assert picks(router, candidates=["r1", "r2"]) == {"r1", "r2"}
     assert picks(router, exclude={"r1", "gone"}) == {"r0", "r2", "r3"}
-    with pytest.raises(NoReplicaError, match="left out by"):
+    with pytest.raises(NoReplicaError, match=r"4 of 4.*candidates.*exclude.*role.*model"):
         router.choose(TOKENS, candidates=["r1"], exclude=["r1"])
     with pytest.raises(UnknownReplicaError):
         router.choose(TOKENS, candidates=["gone"])
-    with pytest.raises(ConfigError, match="got the string 'r1'"):
+    with pytest.raises(ConfigError, match=r"candidates.*'r1'"):
         router.choose(TOKENS, candidates="r1")
 
 
@@ -138,7 +138,7 @@ def test_capacities_differ_and_change(make_router: Make) -> None:
     assert router.choose(TOKENS, candidates=["b"]).hit_tokens == 160
     router.sync({"a": Replica(capacity_tokens=320), "b": None})
     assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 320
-    with pytest.raises(ConfigError, match="no capacity for replica 'c'"):
+    with pytest.raises(ConfigError, match=r"capacity_tokens.*'c'"):
         router.add_replica("c")
 
 
@@ -162,7 +162,7 @@ def test_caps_keep_full_replicas_out(make_router: Make) -> None:
     router = make_router(2, caps=Caps(in_flight=2, retry_after_s=3.0))
     held = [router.route(TOKENS) for _ in range(4)]
     assert Counter(ticket.replica for ticket in held) == {"r0": 2, "r1": 2}
-    with pytest.raises(OverloadedError, match="all 2 replicas") as caught:
+    with pytest.raises(OverloadedError, match="2 replicas") as caught:
         router.choose(TOKENS)
     assert caught.value.retry_after_s == 3.0
     held[0].finish()
@@ -231,7 +231,7 @@ def test_an_older_report_is_ignored_and_a_wrong_one_refused(make_router: Make, c
     clock.now = 10.0
     assert router.update_load("r0", at=9.0, waiting=1)
     assert not router.update_load("r0", at=8.0, waiting=7)
-    with pytest.raises(ConfigError, match="update_load takes waiting, running"):
+    with pytest.raises(ConfigError, match=r"waiting, running, waiting_tokens.*mood"):
         router.update_load("r0", mood=1)
     with pytest.raises(UnknownReplicaError):
         router.update_load("r9", waiting=1)
@@ -258,7 +258,7 @@ def test_zero_reported_hits_take_a_replica_s_belief_away(make_router: Make, capl
     for _ in range(20):
         router.route(TOKENS, candidates=["a"]).finish(reported_hit_tokens=0)
     assert router.stats()["replicas"]["a"]["distrusted"]
-    assert "belief ignored" in caplog.text
+    assert "'a'" in caplog.text
     assert picks(router) == {"b"}
     assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 0
     router.route(TOKENS, candidates=["a"]).finish(reported_hit_tokens=1_984)
@@ -305,25 +305,25 @@ def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: An
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Replica(weight=0.0), "weight must be above 0, got 0.0"),
-        (lambda: Replica(capacity_tokens=0), "capacity_tokens must be at least 1, got 0"),
-        (lambda: Replica(models="base"), "models must be a collection of names, got 'base'"),  # type: ignore[arg-type]
-        (lambda: Caps(in_flight=0), "cap in_flight must be at least 1, got 0"),
-        (lambda: Caps(kv_use=1.5), "cap kv_use must be above 0 and at most 1, got 1.5"),
-        (lambda: Timing(ticket_s=0.0), "ticket_s must be above 0, got 0.0"),
-        (lambda: Timing(slow_start_s=-1.0), "slow_start_s must be at least 0, got -1.0"),
-        (lambda: Router(load="mood"), "load must be one of requests, in_flight"),
-        (lambda: Router(recent_window=0), "recent_window must be at least 1, got 0"),
-        (lambda: Router(session_capacity=0), "session_capacity must be at least 1, got 0"),
-        (lambda: Router(prompt_kind="words"), "prompt_kind must be one of tokens, text, messages, got 'words'"),
-        (lambda: Router(block_size=0), "block size must be at least 1 and at most 65536, got 0"),
-        (lambda: Router("ab"), "got the string 'ab'"),
-        (lambda: Router(["a", "b", "a"]), "replicas must have a name each, got 'a' twice"),
-        (lambda: Router(["a"]).add_replica("a"), "replica 'a' exists already"),
+        (lambda: Replica(weight=0.0), r"weight.* 0,.* 0\.0"),
+        (lambda: Replica(capacity_tokens=0), "capacity_tokens.* 1,.* 0"),
+        (lambda: Replica(models="base"), "models.*collection.*'base'"),  # type: ignore[arg-type]
+        (lambda: Caps(in_flight=0), "in_flight.* 1,.* 0"),
+        (lambda: Caps(kv_use=1.5), r"kv_use.* 0 .* 1,.* 1\.5"),
+        (lambda: Timing(ticket_s=0.0), r"ticket_s.* 0,.* 0\.0"),
+        (lambda: Timing(slow_start_s=-1.0), r"slow_start_s.* 0,.* -1\.0"),
+        (lambda: Router(load="mood"), "load.*requests, in_flight.*'mood'"),
+        (lambda: Router(recent_window=0), "recent_window.* 1,.* 0"),
+        (lambda: Router(session_capacity=0), "session_capacity.* 1,.* 0"),
+        (lambda: Router(prompt_kind="words"), "prompt_kind.*tokens, text, messages,.*'words'"),
+        (lambda: Router(block_size=0), "block size.* 1 .* 65536,.* 0"),
+        (lambda: Router("ab"), "replicas.*'ab'"),
+        (lambda: Router(["a", "b", "a"]), "replicas.*'a'"),
+        (lambda: Router(["a"]).add_replica("a"), "replica 'a'.*sync"),
     ],
 )
 def test_wrong_settings_are_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace("=", "=")):
+    with pytest.raises(ConfigError, match=message):
         make()
 
 
@@ -412,7 +412,7 @@ def test_confirmed_blocks_stay(clock: Any) -> None:
 @pytest.mark.parametrize("kind", ["text", "messages"])
 def test_a_text_router_refuses_token_events(kind: str) -> None:
     router = Router(["a"], prompt_kind=kind)
-    with pytest.raises(EventError, match="this router matches text"):
+    with pytest.raises(EventError, match="token ids"):
         router.apply_stored("a", [1], token_ids=list(range(16)))
     with pytest.raises(UnknownReplicaError):
         Router(["a"], prompt_kind=kind, tokenizer=lambda _: [1]).apply_stored("b", [1], token_ids=list(range(16)))
@@ -432,7 +432,7 @@ def test_a_replica_that_came_back_has_not_been_tried(make_router: Make, policy: 
     router.remove_replica(other)
     ticket = ticket.retry()
     assert ticket.replica == first
-    assert f"Tried before: {', '.join(sorted(('a', 'b')))}." in router.explain(ticket)
+    assert ": a, b." in router.explain(ticket)
     with pytest.raises(NoReplicaError):
         ticket.retry()
 
@@ -452,7 +452,7 @@ def test_batches_of_events_reach_the_index_and_declare_the_replica(make_router: 
     for name in ("a", "full"):
         router.apply(name, twice, sequence=7)
     assert router.choose([*ids, 1]).view.hits == [32, 16]
-    with pytest.raises(EventError, match="not a batch of events"):
+    with pytest.raises(EventError, match="batch"):
         router.apply("a", b"")
     with pytest.raises(UnknownReplicaError):
         router.apply("z", twice)

@@ -90,7 +90,7 @@ def test_unknown_candidates_are_left_out_if_asked_for(make_router: Make) -> None
     assert ticket.replica == "r2"
     with pytest.raises(NoReplicaError):
         router.route(TOKENS, candidates=["gone"], unknown_candidates="ignore")
-    with pytest.raises(ConfigError, match="'raise' or 'ignore', got 'skip'"):
+    with pytest.raises(ConfigError, match=r"unknown_candidates.*'raise'.*'ignore'.*'skip'"):
         router.route(TOKENS, unknown_candidates="skip")
 
 
@@ -113,7 +113,7 @@ def test_a_call_may_name_the_kind_of_its_prompt(kind: str) -> None:
         if own != kind:
             with pytest.raises(TokensError):
                 router.choose(prompt)
-    with pytest.raises(ConfigError, match="prompt_kind must be one of"):
+    with pytest.raises(ConfigError, match=r"prompt_kind.*tokens, text, messages.*'audio'"):
         router.choose(TOKENS, prompt_kind="audio")
 
 
@@ -228,9 +228,9 @@ def test_a_hook_may_call_the_router_and_may_fail(
     clock.now = 31.0
     with caplog.at_level(logging.ERROR, "prefixroute"):
         assert router.route(TOKENS).open
-    assert "on_expired failed" in caplog.text
+    assert "on_expired" in caplog.text
     assert router.stats()["in_flight"] == 0
-    with pytest.raises(ConfigError, match="on_expired must be a function"):
+    with pytest.raises(ConfigError, match=r"on_expired.*'log'"):
         make_router(2, on_expired="log")
 
 

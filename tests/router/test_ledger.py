@@ -327,7 +327,7 @@ def test_the_host_may_take_another_replica(make_router: Make) -> None:
     assert ticket.replica == other
     assert router.stats()["replicas"][other]["in_flight"] == 1
     assert router.choose(TOKENS, session="a").replica == other
-    with pytest.raises(UnknownReplicaError, match="no replica 'elsewhere'"):
+    with pytest.raises(UnknownReplicaError, match=r"'elsewhere'.*r0, r1"):
         router.commit(decision, replica="elsewhere")
 
 
@@ -526,7 +526,7 @@ def test_what_is_remembered_of_an_ended_request_with_a_key_has_no_prompt() -> No
     chosen = router.choose_pair(prompts[3], key="four")
     for _ in range(2):
         router.commit_pair(chosen).finish(output=[1, 2])
-    assert all("4000 prompt tokens" in router.explain(key) for key in ("one", "two", "three", "four"))
+    assert all("(4000 " in router.explain(key) for key in ("one", "two", "three", "four"))
     assert decision.prompt is prompts[1]
     del decision, chosen, prompts
     gc.collect()
@@ -543,6 +543,6 @@ def test_a_key_has_a_bounded_length() -> None:
         lambda key: router.commit(decision, key=key),
         lambda key: router.route_pair(TOKENS, key=key),
     ):
-        with pytest.raises(ConfigError, match="at most 65,536 characters, got one of 65,537"):
+        with pytest.raises(ConfigError, match=r"key.*65,536.*65,537"):
             call("k" * 65_537)
     assert router.stats()["in_flight"] == 0

@@ -173,7 +173,7 @@ def test_case_26_a_match_that_is_shown_ends_at_a_letter(held: str, asked: str, l
         router.route(form(held)).finish()
         decision = router.choose(form(asked))
         assert decision.prompt_tokens == -(-len(asked.encode()) // 4) * (2 if calibrated else 1)
-        assert f"(its first {letters} letters)" in router.explain(decision)
+        assert f" {letters} letters" in router.explain(decision)
 
 
 def test_explain_says_why_and_what_became_of_it(make_router: Make) -> None:
@@ -181,22 +181,13 @@ def test_explain_says_why_and_what_became_of_it(make_router: Make) -> None:
     router.index.insert("a", TOKENS)
     held = [router.route([1] * 3, candidates=["a"]) for _ in range(12)]
     ticket = router.route(TOKENS, key="req-9", session="chat")
-    text = router.explain("req-9")
-    for part in (
-        "'req-9'",
-        "'chat'",
-        "2000 prompt tokens",
-        "'b'",
-        "too busy",
-        "1984 tokens at 'a', load 12",
-        "in flight",
-    ):
-        assert part in text
+    assert ticket.decision.reason == "spill"
+    assert re.search(r"'req-9'.*'chat'.*\(2000 .*'b'.* 1984 .*'a'.* 12\..*flight\.$", router.explain("req-9"))
     ticket.abort()
-    assert router.explain("req-9").endswith("It is aborted.")
+    assert router.explain("req-9").endswith("aborted.")
     assert router.explain(ticket) == router.explain("req-9")
-    assert "not been committed" in router.explain(router.choose(TOKENS))
-    with pytest.raises(ConfigError, match="no request with key 'never'"):
+    assert router.explain(router.choose(TOKENS)).endswith("committed.")
+    with pytest.raises(ConfigError, match="'never'"):
         router.explain("never")
     assert len(held) == 12
 
@@ -206,9 +197,9 @@ def test_explain_names_the_host_s_own_choice_and_retries(make_router: Make) -> N
     decision = router.choose(TOKENS, key="k")
     other = decision.ranked[1]
     kept = router.commit(decision, replica=other)
-    assert f"The host took '{other}' instead." in router.explain("k")
+    assert repr(other) in router.explain("k")
     again = kept.retry()
-    assert f"Tried before: {other}." in router.explain("k")
+    assert f": {other}." in router.explain("k")
     assert again.open
 
 
@@ -228,17 +219,18 @@ def test_scores_and_ranks_are_worked_out_when_asked_for(make_router: Make) -> No
     assert decision.replica == decision.ranked[0] == "r1"
     assert decision.scores == {"r0": -4_000.0, "r1": -2_016.0, "r2": -4_000.0}
     assert make_router(3, policy="random").choose(TOKENS).scores is None
-    assert "'r1' least_cost by linear-cost" in repr(decision)
+    assert re.search("'r1' least_cost .*linear-cost", repr(decision))
 
 
 def test_presets_override_arguments_and_say_so() -> None:
     router = Router(["a"], policy="llmd-approx", block_size=16, capacity_tokens=1_000)
     assert router.index.block_size == 64
-    assert router.notes == (
-        "preset 'llmd-approx': block_size 16 replaced by 64",
-        "preset 'llmd-approx': capacity_tokens 1000 replaced by 2000000",
-    )
-    assert "kept 512" in Router(policy="llmd-approx", block_size=512).notes[0]
+    told = [re.findall(r"'.*'|\w+_\w+|\d+", note) for note in router.notes]
+    assert told == [
+        ["'llmd-approx'", "block_size", "16", "64"],
+        ["'llmd-approx'", "capacity_tokens", "1000", "2000000"],
+    ]
+    assert "512" in Router(policy="llmd-approx", block_size=512).notes[0]
     assert Router(policy="cache-aware").notes == ()
     given = Router(policy="llmd-approx", index=FakeBelief())
     assert (given.index.block_size, len(given.notes)) == (16, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +78,7 @@ def test_a_fleet_without_a_role_says_so(make: Make, roles: tuple[int, int], what
 
 @pytest.mark.parametrize("role", ["", "both", None, 1])
 def test_a_role_is_one_of_three(role: object) -> None:
-    with pytest.raises(ConfigError, match="mixed, prefill or decode"):
+    with pytest.raises(ConfigError, match=f"role.*mixed, prefill or decode.*{role!r}$"):
         Replica(role=role)  # type: ignore[arg-type]
 
 
@@ -321,7 +322,7 @@ def test_after_the_first_token_a_lost_decode_replica_costs_a_new_prefill(make: M
 def test_what_has_failed_is_one_of_three(make: Make) -> None:
     router = make(fleet(1, 1))
     ticket = router.route_pair(A)
-    with pytest.raises(ConfigError, match="both, prefill or decode"):
+    with pytest.raises(ConfigError, match=r"both, prefill.*decode.*'transfer'"):
         ticket.retry("transfer")
     assert ticket.open
 
@@ -437,10 +438,7 @@ def test_both_decisions_are_recorded_and_can_be_taken_again() -> None:
 
 def test_an_explanation_speaks_of_both(make: Make) -> None:
     router = make(fleet(1, 1))
-    text = router.explain(router.route_pair(A))
-    assert "'p0'" in text
-    assert "'d0'" in text
-    assert "4000 tokens to be moved" in text
+    assert re.search(r"'p0'.* 4000 .*\(4000 .*'d0'", router.explain(router.route_pair(A)))
 
 
 def test_counters_tell_the_policies_apart(make: Make) -> None:

@@ -47,7 +47,8 @@ def test_tokens_in_every_form_are_one_prompt() -> None:
 )
 def test_another_kind_is_refused(kind: str, wrong: Any) -> None:
     router = Router(["a"], prompt_kind=kind)
-    with pytest.raises(TokensError, match=rf"takes prompts of kind '{kind}', got .*; prompt_kind may also be"):
+    others = "', '".join(each for each in ("tokens", "text", "messages") if each != kind)
+    with pytest.raises(TokensError, match=rf"'{kind}'.*prompt_kind.*'{others}'"):
         router.choose(wrong)
     assert router.stats()["in_flight"] == 0
 
@@ -105,7 +106,7 @@ def test_an_implausible_length_is_counted_and_not_learned_from(reported: int, *,
 
 def test_a_text_prompt_takes_text_as_output() -> None:
     router = Router(["a"], prompt_kind="text")
-    with pytest.raises(TokensError, match="the prompt was str, the output is list"):
+    with pytest.raises(TokensError, match=r"\bstr\b.*\blist\b"):
         router.route("text " * 50).finish(output=[1, 2])
 
 
@@ -170,7 +171,7 @@ def test_equal_content_forms_are_one_prompt() -> None:
 
 
 def test_a_message_without_a_role_is_named() -> None:
-    with pytest.raises(TokensError, match="message 1 must be a mapping with a role"):
+    with pytest.raises(TokensError, match=r"message 1.*role"):
         canonical([SYSTEM, {"content": "x"}])
 
 
@@ -236,7 +237,7 @@ def test_finer_hashes_fit_a_coarser_belief() -> None:
     router.route(prompt).finish()
     longer = hash_blocks([*range(1_000), *range(100)], block_size=16)
     assert router.choose(longer).hit_tokens == 960
-    with pytest.raises(TokensError, match="hashed in blocks of 48, the belief has blocks of 64"):
+    with pytest.raises(TokensError, match=r"\b48\b.*\b64\b"):
         router.choose(hash_blocks(list(range(1_000)), block_size=48))
 
 
@@ -244,7 +245,7 @@ def test_output_of_hashes_must_be_hashes() -> None:
     router = Router(["a"], hash_key=FIXED_HASH_KEY)
     assert router.hash_key == FIXED_HASH_KEY
     prompt = hash_blocks(list(range(100)))
-    with pytest.raises(TokensError, match="give the output as BlockHashes"):
+    with pytest.raises(TokensError, match=r"output.*BlockHashes"):
         router.route(prompt).finish(output=[1, 2, 3])
     router.route(prompt).finish(output=hash_blocks(list(range(160))))
     assert router.choose(list(range(200))).hit_tokens == 160
@@ -262,12 +263,12 @@ def test_a_list_may_grow_while_its_request_is_in_flight() -> None:
 
 @pytest.mark.parametrize("option", [{"render": str}, {"tokenizer": str}])
 def test_tokens_need_no_rendering(option: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="need prompt_kind"):
+    with pytest.raises(ConfigError, match=r"prompt_kind 'text'.*'messages'.*'tokens'"):
         Router(["a"], **option)
 
 
 def test_a_tokenizer_must_be_one() -> None:
-    with pytest.raises(ConfigError, match="must be a function of a text"):
+    with pytest.raises(ConfigError, match=r"tokenizer.*encode\(\).*3"):
         Router(["a"], prompt_kind="text", tokenizer=3)
 
 

@@ -108,10 +108,10 @@ def test_belief_may_have_a_lifetime_and_a_budget() -> None:
 
 def test_a_sync_that_the_byte_budget_has_no_room_for_changes_nothing() -> None:
     router = Router(["a", "b"], max_bytes=10_240)
-    with pytest.raises(ConfigError, match=r"max_bytes must be at least \d+ for 40 replicas, got 10240"):
+    with pytest.raises(ConfigError, match=r"max_bytes.* \d+ .*40 replicas.*10240"):
         router.sync([f"r{i}" for i in range(40)])
     assert router.replicas == ("a", "b")
-    with pytest.raises(ConfigError, match="max_bytes must be at least"):
+    with pytest.raises(ConfigError, match="max_bytes"):
         Router(["a"], max_bytes=1_000)
 
 
@@ -145,14 +145,14 @@ def test_time_may_be_given_with_each_call(make_router: Make) -> None:
 def test_a_router_says_what_it_is(make_router: Make) -> None:
     router = make_router(2, policy="session")
     ticket = router.route(TOKENS, key="k")
-    assert repr(router) == "<Router policy=session replicas=2 in_flight=1>"
+    assert repr(router).split() == ["<Router", "policy=session", "replicas=2", "in_flight=1>"]
     assert repr(ticket) == f"<Ticket '{ticket.replica}' open key='k'>"
     assert (ticket.key, ticket.hit_tokens, ticket.decision.policy) == ("k", 0, "session")
 
 
 def test_a_policy_that_answers_nonsense_is_named(make_router: Make) -> None:
     router = make_router(2, policy=lambda _: 9)
-    with pytest.raises(ConfigError, match="picked slot 9, candidates are"):
+    with pytest.raises(ConfigError, match=r"9.*\(0, 1\)"):
         router.route(TOKENS)
     assert router.stats()["in_flight"] == 0
 
@@ -229,7 +229,7 @@ def test_tiers_count_by_their_credits() -> None:
     decision = tiered.choose(TOKENS)
     assert (decision.replica, decision.hit_tokens, decision.view.hits) == ("gpu", 32, [32, 24])
     for wrong in ((1.0, 0.5), (1.0, 2.0, 0.0)):
-        with pytest.raises(ConfigError, match="three numbers from 0 to 1"):
+        with pytest.raises(ConfigError, match=r"tier_credits.*GPU, CPU"):
             Router(tier_credits=wrong)  # type: ignore[arg-type]
 
 

@@ -42,10 +42,10 @@ def test_a_hash_seed_is_another_placement_that_routers_share(make_router: Make) 
     assert placements[1] == placed(hash_seed=np.int64(1), seed=9) == placed("rendezvous", hash_seed=1)
     for first, second in combinations(placements, 2):
         stayed = sum(a == b for a, b in zip(first, second, strict=True))
-        assert 8 <= stayed <= 50, "one in eight by chance"
+        assert 8 <= stayed <= 50  # one in eight by chance
     for placement in placements:
-        assert max(Counter(placement).values()) <= 45, "each is as even as chance makes it"
-    with pytest.raises(ConfigError, match="hash_seed must be an int, got 'x'"):
+        assert max(Counter(placement).values()) <= 45  # each is as even as chance makes it
+    with pytest.raises(ConfigError, match=r"hash_seed.*int.*'x'"):
         make_router(8, hash_seed="x")
 
 
@@ -158,7 +158,7 @@ def test_hard_affinity_goes_home_or_nowhere(make_router: Make) -> None:
         home = ticket.replica
     assert {turn(router, affinity="hard")[0] for _ in range(10)} == {home}
     router.suspend(home)
-    with pytest.raises(NoReplicaError, match="session 's' is bound"):
+    with pytest.raises(NoReplicaError, match="'s'"):
         router.choose(TOKENS, session="s", affinity="hard")
     assert router.choose(TOKENS, session="s").replica != home
     router.remove_replica(home)
@@ -168,9 +168,9 @@ def test_hard_affinity_goes_home_or_nowhere(make_router: Make) -> None:
 
 def test_a_session_is_a_string_and_affinity_soft_or_hard(make_router: Make) -> None:
     router = make_router(2)
-    with pytest.raises(ConfigError, match="a session key must be a string, got 7"):
+    with pytest.raises(ConfigError, match=r"session key.*string.*7"):
         router.choose(TOKENS, session=7)
-    with pytest.raises(ConfigError, match="affinity must be 'soft' or 'hard', got 'firm'"):
+    with pytest.raises(ConfigError, match=r"affinity.*'soft'.*'hard'.*'firm'"):
         router.route(TOKENS, affinity="firm")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from functools import partial
@@ -122,7 +123,7 @@ def test_a_time_that_is_none_changes_nothing(make_router: Make, wrong: Any) -> N
     ]  # fmt: skip
     before = router.stats()
     for call in calls:
-        with pytest.raises(ConfigError, match="a time must be a finite number of seconds"):
+        with pytest.raises(ConfigError, match=r"time.*seconds"):
             call(now=wrong)
     assert router.stats() == before
     assert ticket.open
@@ -132,7 +133,7 @@ def test_a_key_is_a_string_and_a_wrong_one_books_nothing(make_router: Make) -> N
     router = make_router(2)
     for call in (partial(router.route, TOKENS), partial(router.commit, router.choose(TOKENS))):
         for wrong in (5, ["k"], b"k"):
-            with pytest.raises(ConfigError, match="key must be a string"):
+            with pytest.raises(ConfigError, match=f"key.*string.*{re.escape(repr(wrong))}"):
                 call(key=wrong)
     assert loads(router) == (0, 0, 0)
 
@@ -225,12 +226,12 @@ def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argumen
 @pytest.mark.parametrize(
     ("argument", "wrong", "message"),
     [
-        ("max_tokens", "x", "max_tokens must be an int, got 'x'"),
-        ("max_tokens", 1.0, r"max_tokens must be an int, got 1\.0"),
-        ("max_tokens", True, "max_tokens must be an int, got True"),
-        ("max_tokens", -1, "max_tokens must be at least 0, got -1"),
-        ("priority", "high", "priority must be an int, got 'high'"),
-        ("priority", True, "priority must be an int, got True"),
+        ("max_tokens", "x", "max_tokens.*int.*'x'"),
+        ("max_tokens", 1.0, r"max_tokens.*int.*1\.0"),
+        ("max_tokens", True, "max_tokens.*int.*True"),
+        ("max_tokens", -1, "max_tokens.* 0,.*-1"),
+        ("priority", "high", "priority.*int.*'high'"),
+        ("priority", True, "priority.*int.*True"),
     ],
 )
 def test_a_wrong_number_of_a_request_is_named(argument: str, wrong: Any, message: str) -> None:
@@ -257,7 +258,7 @@ def test_values_of_any_type_are_taken_or_refused_by_an_error_of_ours(kind: Any) 
 def test_a_report_that_is_no_count_ends_the_request_and_teaches_nothing(name: str, wrong: Any) -> None:
     router = Router(["a"], prompt_kind="text")
     ticket = router.route("a" * 4_000)
-    with pytest.raises(ConfigError, match=f"{name} must be "):
+    with pytest.raises(ConfigError, match=f"^{name} "):
         ticket.finish(**{name: wrong})
     stats = router.stats()
     assert not ticket.open
@@ -308,7 +309,7 @@ def test_a_span_that_no_float_can_hold_is_refused() -> None:
 @pytest.mark.parametrize("sequence", [-1, 1 << 64, 1.0, "1"])
 def test_a_batch_number_that_is_none_applies_nothing(sequence: Any) -> None:
     router = Router(["a"])
-    with pytest.raises(ConfigError, match="sequence must be"):
+    with pytest.raises(ConfigError, match=r"^sequence "):
         router.apply("a", b"\x93\xcb\0\0\0\0\0\0\0\0\x90\xc0", sequence=sequence)
     assert router.index.feed_stats("a").batches == 0
 
@@ -356,13 +357,13 @@ def test_finish_ends_the_request_even_if_it_raises(make_router: Make, by: str, w
 
 def test_peers_feeds_and_sources_of_another_class_are_refused() -> None:
     router = Router(["a"])
-    with pytest.raises(ConfigError, match="peers must be a name, or a Transport"):
+    with pytest.raises(ConfigError, match=r"peers.*Transport.*3"):
         Router(["a"], peers=3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="the feed of 'a' must be a KvFeed"):
+    with pytest.raises(ConfigError, match=r"feed.*'a'.*KvFeed.*'tcp://x'"):
         router.follow({"a": "tcp://x"})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match="the source of 'a' must be a MetricsSource"):
+    with pytest.raises(ConfigError, match=r"'a'.*MetricsSource.*3"):
         router.poll({"a": 3})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"no option block; .*on_expired, peer_secret, peers, .*record"):
+    with pytest.raises(ConfigError, match=r"\bblock\b.*on_expired, peer_secret, peers.*record"):
         Router(["a"], block=16)  # type: ignore[call-arg]
 
 
@@ -396,7 +397,7 @@ async def test_what_a_function_of_the_callers_raises_is_a_tokens_error_that_name
     router = make_router(2, prompt_kind=kind, index=PrefixIndex(), **{what: fails})
     prompt = "a" * 200 if kind == "text" else [{"role": "user", "content": "a"}]
     for call in (router.route, router.choose):
-        with pytest.raises(TokensError, match=f"^{what} raised KeyError: 'role'$") as raised:
+        with pytest.raises(TokensError, match=f"{what}.*KeyError.*'role'$") as raised:
             call(prompt)
         assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(TokensError, match=what):
@@ -417,16 +418,16 @@ def test_our_own_errors_pass_a_tokenizer_as_they_are(make_router: Make, error: P
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ([5], "a message must be a mapping with a role, got 5"),
-        ([None], "a message must be a mapping with a role, got None"),
-        ([{"role": "user", "content": "a\ud83d"}], r"text must be valid Unicode, got '\\ud83d' at character 8"),
+        ([5], "message.*role.* 5$"),
+        ([None], "message.*role.* None$"),
+        ([{"role": "user", "content": "a\ud83d"}], r"text.*Unicode.*'\\ud83d'.* 8$"),
     ],
 )
 def test_the_template_and_the_tokenizer_of_fake_engines_say_what_is_wrong(
     make_router: Make, prompt: Any, message: str
 ) -> None:
     router = make_router(1, prompt_kind="messages", index=PrefixIndex(), render=render, tokenizer=tokenize)
-    with pytest.raises(TokensError, match=f"^{message}$"):
+    with pytest.raises(TokensError, match=message):
         router.route(prompt)
 
 

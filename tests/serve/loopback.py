@@ -68,7 +68,7 @@ class Engine:
         try:
             return self.client.get("/health").is_success
         except httpx.TransportError:
-            assert self.process.poll() is None, "the engine has exited"
+            assert self.process.poll() is None  # it still runs
             return False
 
     def kill(self) -> None:

@@ -230,22 +230,18 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path, name: str, text
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("e.txt", "a:1", r"replicas\[0\] must be http://HOST:PORT"),
-        ("e.json", '{"replicas": {}}', "replicas must be a list"),
-        (
-            "e.json",
-            '{"replicas": [{"url": "http://a:1", "wait": 2}]}',
-            r"replicas\[0\] has no wait; there are url, weight",
-        ),
-        ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 0}]}', r"replicas\[0\]: weight must be above 0"),
-        ("e.json", '{"replicas": [{"weight": 2}]}', r"replicas\[0\] must be http://HOST:PORT"),
-        ("e.yaml", "replicas: [", "not YAML"),
-        ("e.txt", f"{A}\n{B}\n{A}/\n", rf"replicas\[2\] is {A}, which is listed above"),
-        ("e.json", json.dumps({"replicas": [A, {"url": A, "weight": 2}]}), rf"replicas\[1\] is {A}, which"),
-        ("e.json", '{"replicas": [], "replicas": []}', "the key 'replicas' stands twice"),
-        ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 2, "weight": 3}]}', "the key 'weight' stands twice"),
-        ("e.yaml", f"replicas:\n- url: {A}\n  weight: 2\n  weight: 3\n", r"e.yaml:4: the key 'weight' stands twice"),
-        ("e.yaml", "{replicas: [], replicas: []}", r"e.yaml:1: the key 'replicas' stands twice, in line 1"),
+        ("e.txt", "a:1", r"replicas\[0\].*http://HOST:PORT"),
+        ("e.json", '{"replicas": {}}', "replicas.*list"),
+        ("e.json", '{"replicas": [{"url": "http://a:1", "wait": 2}]}', r"replicas\[0\].* wait;.*url, weight"),
+        ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 0}]}', r"replicas\[0\].*weight.* 0,.* 0"),
+        ("e.json", '{"replicas": [{"weight": 2}]}', r"replicas\[0\].*http://HOST:PORT"),
+        ("e.yaml", "replicas: [", r"e\.yaml:1: .*YAML"),
+        ("e.txt", f"{A}\n{B}\n{A}/\n", rf"replicas\[2\] .*{A},"),
+        ("e.json", json.dumps({"replicas": [A, {"url": A, "weight": 2}]}), rf"replicas\[1\] .*{A},"),
+        ("e.json", '{"replicas": [], "replicas": []}', "'replicas'"),
+        ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 2, "weight": 3}]}', "'weight'"),
+        ("e.yaml", f"replicas:\n- url: {A}\n  weight: 2\n  weight: 3\n", r"e\.yaml:4: .*'weight'"),
+        ("e.yaml", "{replicas: [], replicas: []}", r"e\.yaml:1: .*'replicas'.*line 1"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -344,14 +340,14 @@ def test_kubernetes_lists_the_ready_endpoints_of_a_service(kube_api: SimpleNames
 
 @pytest.mark.parametrize("target", ["vllm", "prod/", "prod/vllm:", "Prod/vllm", "a/b/c", "prod/vllm:x y"])
 def test_a_target_that_is_none_is_refused(target: str) -> None:
-    with pytest.raises(ConfigError, match=r"discovery\.kubernetes must be NAMESPACE/SERVICE"):
+    with pytest.raises(ConfigError, match=rf"discovery\.kubernetes.*NAMESPACE/SERVICE.*'{target}'"):
         KubernetesSource(target, object())
 
 
 def test_without_a_cluster_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="neither in a pod nor with a kubeconfig"):
+    with pytest.raises(ConfigError, match=r"discovery\.kubernetes"):
         sources_of(Settings.of({"discovery.kubernetes": "prod/vllm"}).discovery)
 
 

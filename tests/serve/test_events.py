@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -78,7 +79,7 @@ def test_the_proxy_knows_what_its_engines_hold(engine: EngineSettings, models: l
         for number, model in enumerate(models):
             named = {} if model is None else {"model": model}
             home, cached = proxy.ask(**named)
-            assert cached == 0, "another model's blocks are no hit"
+            assert cached == 0  # another model's blocks are no hit
             proxy.forget_routed()
             before = proxy.router.stats()["hit_tokens"]
             assert proxy.ask(**named) == (home, HIT)
@@ -102,5 +103,5 @@ def test_a_request_that_the_engines_template_cannot_read_is_told_so(messages: st
     with served([EngineSettings()]) as proxy:
         answer = proxy.send(f'{{{padding}"messages": {messages}}}')
         assert answer.status_code == 400
-        assert "must be" in answer.json()["error"]["message"]
+        assert re.search("message|Unicode", answer.json()["error"]["message"])
         assert proxy.router.stats()["in_flight"] == 0

@@ -161,7 +161,7 @@ def test_a_killed_server_leaves_no_reader_behind(tmp_path: Path) -> None:
         assert lives(pid)  # it is in the middle of a body
         until(lambda: not lives(pid))
         assert parent.stderr is not None
-        assert parent.stderr.read() == b"", "it ends without a word"
+        assert parent.stderr.read() == b""  # it ends without a word
 
 
 @pytest.mark.parametrize(

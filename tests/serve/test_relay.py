@@ -197,13 +197,13 @@ def test_two_hundred_at_once_are_spread(pair: list[Engine], make_proxy: MakeProx
         ("/v1/chat/completions", b'{"messages": [', "Expecting value"),
         ("/v1/chat/completions", b"\xff", "utf-8"),
         ("/v1/chat/completions", '{"messages": [], "stream": true}'.encode("utf-16"), "utf-8"),
-        ("/v1/chat/completions", b"[1]", "JSON object, got list"),
+        ("/v1/chat/completions", b"[1]", "list"),
         ("/v1/chat/completions", b"[" * 200_000, "recursion"),
         ("/v1/chat/completions", b'{"model": "m"}', "messages"),
-        ("/v1/chat/completions", b'{"messages": ["hello"]}', "message 0 must be a mapping with a role"),
+        ("/v1/chat/completions", b'{"messages": ["hello"]}', "message 0"),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "half a pair \\ud83d"}]}', "Unicode"),
         ("/v1/chat/completions", b'{"messages": [], "stream": true, "stream_options": "all"}', "stream_options"),
-        ("/v1/completions", b'{"prompt": 7}', "prompt must be a text or a list of token ids, got 7"),
+        ("/v1/completions", b'{"prompt": 7}', "got 7"),
     ],
 )
 def test_what_is_no_request_is_a_400(
@@ -278,7 +278,7 @@ def test_metrics_tell_first_sight_from_a_head_that_changes(pair: list[Engine], m
     rules = " ".join(f"rule {number}: {number * 7_919 % 3_001}" for number in range(200))
     proxy = make_proxy(pair, routing__volatile_sample=1.0)
     for number in range(12):
-        assert proxy.chat(f"It is 10:{number:02} now. {rules}", max_tokens=1).is_success
+        assert proxy.chat(f"10:{number:02}: {rules}", max_tokens=1).is_success
 
     def volatile() -> float:
         losses = re.search(

@@ -59,42 +59,41 @@ def test_the_three_formats_say_the_same(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "named"),
     [
-        ("s.toml", "[listen]\nport = 'x'", ":2: listen.port must be an int, got 'x'"),
-        ("s.toml", "\n[listen]\n\nport = 70000", ":4: listen.port must be at least 0 and at most 65535, got 70000"),
-        ("s.toml", "[listen]\nport = true", ":2: listen.port must be an int, got True"),
-        ("s.toml", "listen.port = -1", ":1: listen.port must be at least 0"),
-        ("s.toml", "[listen]\nprot = 1", ":2: listen has no option 'prot'; options: host, port,"),
-        ("s.toml", "[lissen]\nport = 1", ":1: there is no section 'lissen'; sections: listen, routing,"),
-        ("s.toml", "retries = 3", ":1: there is no section 'retries'"),
-        ("s.toml", "upstream = 3", ":1: upstream must be a section with options, got 3"),
-        ("s.toml", "[health]\ninterval_s = 0", ":2: health.interval_s must be above 0, got 0"),
-        ("s.toml", "[health]\ninterval_s = inf", ":2: health.interval_s must be a finite number"),
-        ("s.toml", "[log]\nformat = 'xml'", ":2: log.format must be one of text, json, got 'xml'"),
-        ("s.toml", "[log]\naccess = 1", ":2: log.access must be true or false, got 1"),
-        ("s.toml", "[routing]\npolicy = 'best'", ":2: routing.policy: no policy 'best'; policies: round-robin,"),
-        ("s.toml", "[discovery]\nreplicas = 'http://a:1'", ":2: discovery.replicas must be a list"),
-        ("s.toml", "[discovery]\nreplicas = ['a:1']", ":2: discovery.replicas[0] must be http://HOST:PORT"),
-        ("s.toml", "[discovery]\nreplicas = ['http://a:1/v1']", ":2: discovery.replicas[0] must be given without /v1"),
-        ("s.toml", "[discovery]\nreplicas = ['http://u:p@a:1']", ":2: discovery.replicas[0] must be http://HOST:PORT"),
-        ("s.toml", "[listen\nport = 1", ": not TOML: "),
-        ("s.toml", "[listen]\nport = 1\nport = 2", ": not TOML: "),
-        ("s.yaml", "listen:\n  port: [1", ":2: not YAML: "),
-        ("s.yaml", "listen:\n  port: x", ":2: listen.port must be an int, got 'x'"),
-        ("s.yaml", "- listen", ": must hold sections with options, got list"),
-        ("s.yaml", "a: &a [*a]", ":1: there is no section 'a'"),
-        ("s.json", '{"listen": {"port": 1,}}', ":1: not JSON: "),
-        ("s.json", '{"listen": {"port": "x"}}', ": listen.port must be an int, got 'x'"),
-        ("s.json", "[" * 100_000, ": not JSON: "),
-        ("s.ini", "", ": must end in .toml, .yaml, .yml, .json, got '.ini'"),
+        ("s.toml", "[listen]\nport = 'x'", r":2: listen\.port .*int.*'x'"),
+        ("s.toml", "\n[listen]\n\nport = 70000", r":4: listen\.port .* 0 .* 65535,.* 70000"),
+        ("s.toml", "[listen]\nport = true", r":2: listen\.port .*int.*True"),
+        ("s.toml", "listen.port = -1", r":1: listen\.port .* 0 .* 65535,.* -1"),
+        ("s.toml", "[listen]\nprot = 1", ":2: listen .*'prot'.*host, port,"),
+        ("s.toml", "[lissen]\nport = 1", ":1: .*'lissen'.*listen, routing,"),
+        ("s.toml", "retries = 3", ":1: .*'retries'.*listen, routing,"),
+        ("s.toml", "upstream = 3", ":1: upstream .*section.* 3$"),
+        ("s.toml", "[health]\ninterval_s = 0", r":2: health\.interval_s .* 0,.* 0"),
+        ("s.toml", "[health]\ninterval_s = inf", r":2: health\.interval_s .*number.*inf"),
+        ("s.toml", "[log]\nformat = 'xml'", r":2: log\.format .*text, json,.*'xml'"),
+        ("s.toml", "[log]\naccess = 1", r":2: log\.access .*true.*false.* 1"),
+        ("s.toml", "[routing]\npolicy = 'best'", r":2: routing\.policy: .*'best'.*round-robin,"),
+        ("s.toml", "[discovery]\nreplicas = 'http://a:1'", r":2: discovery\.replicas .*list.*'http://a:1'"),
+        ("s.toml", "[discovery]\nreplicas = ['a:1']", r":2: discovery\.replicas\[0\] .*http://HOST:PORT"),
+        ("s.toml", "[discovery]\nreplicas = ['http://a:1/v1']", r":2: discovery\.replicas\[0\] .*/v1"),
+        ("s.toml", "[discovery]\nreplicas = ['http://u:p@a:1']", r":2: discovery\.replicas\[0\] .*http://HOST:PORT"),
+        ("s.toml", "[listen\nport = 1", ": .*TOML: "),
+        ("s.toml", "[listen]\nport = 1\nport = 2", ": .*TOML: "),
+        ("s.yaml", "listen:\n  port: [1", ":2: .*YAML: "),
+        ("s.yaml", "listen:\n  port: x", r":2: listen\.port .*int.*'x'"),
+        ("s.yaml", "- listen", ": .*list"),
+        ("s.yaml", "a: &a [*a]", ":1: .*'a'.*listen, routing,"),
+        ("s.json", '{"listen": {"port": 1,}}', ":1: .*JSON: "),
+        ("s.json", '{"listen": {"port": "x"}}', r": listen\.port .*int.*'x'"),
+        ("s.json", "[" * 100_000, ": .*JSON: "),
+        ("s.ini", "", r": .*\.toml, \.yaml, \.yml, \.json.*'\.ini'"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path: Path, name: str, text: str, named: str) -> None:
     path = written(tmp_path, name, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}{named}"):
         read_settings(path)
-    assert str(caught.value).startswith(f"{path}{said}")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_one_port_is_not_two() -> None:
-    with pytest.raises(ConfigError, match=r"listen\.admin_port must be another than listen\.port, got 9000 for both"):
+    with pytest.raises(ConfigError, match=r"listen\.admin_port.*listen\.port.*9000"):
         Settings.of({"listen.port": 9000, "listen.admin_port": 9000})
     assert Settings.of({"listen.port": 0, "listen.admin_port": 0}).listen.admin_port == 0
 
@@ -115,7 +114,7 @@ def test_prices_are_those_of_a_cost_model_and_none_by_default() -> None:
     assert RouterConfig(cost=Settings().prices.cost).usd_per_token is None
     priced = Settings.of({"prices.gpu": "H200", "prices.usd_per_gpu_hour": 2}).prices.cost
     assert priced == CostModel("H200", usd_per_gpu_hour=2.0)
-    with pytest.raises(ConfigError, match="gpu must be one of"):
+    with pytest.raises(ConfigError, match=r"gpu.*H100, H200.*'abacus'"):
         Settings.of({"prices.gpu": "abacus"})
     with pytest.raises(ConfigError, match=r"prices\.usd_per_gpu_hour"):
         Settings.of({"prices.usd_per_gpu_hour": -1})
@@ -155,14 +154,14 @@ def test_check_prints_the_settings_and_serves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [(None, "No such file"), ("", "lists no engine"), ("http://a:1\nftp://b", "replicas[1] must be http://HOST:PORT")],
+    ("text", "named"),
+    [(None, "discovery.file: {}: "), ("", "discovery.file: {} "), ("http://a:1\nftp://b", "{}: .*[1]")],
 )
-def test_check_reads_the_file_that_lists_engines(tmp_path: Path, text: str | None, said: str) -> None:
+def test_check_reads_the_file_that_lists_engines(tmp_path: Path, text: str | None, named: str) -> None:
     path = tmp_path / "engines.txt"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=named.format(path)):
         check(Settings.of({"discovery.file": str(path)}).discovery)
 
 
@@ -170,11 +169,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     path = written(tmp_path, "s.toml", "[health]\nfailures = 0")
     ended = run("--config", str(path), "--check", "http://a:1")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"error: {path}:2: health.failures must be at least 1, got 0\n"
+    assert re.fullmatch(rf"error: {path}:2: health\.failures .* 1,.* 0\n", ended.stderr)
     ended = run("--check")
-    assert ended.stderr.startswith(
-        "error: no engines are named: give their URLs (prefixroute serve http://HOST:PORT ...), --fake N"
-    )
+    assert re.match(r"error: .*http://HOST:PORT.*--fake", ended.stderr)
 
 
 @pytest.mark.parametrize(
@@ -188,19 +185,19 @@ def test_settings_may_begin_with_a_byte_order_mark(tmp_path: Path, suffix: str, 
 
 
 @pytest.mark.parametrize(
-    ("suffix", "text", "said"),
+    ("suffix", "text", "named"),
     [
-        ("toml", "[listen]\nport = 7\nport = 8\n", "not TOML"),
-        ("yaml", "listen:\n  port: 7\n  port: 8\n", "s.yaml:3: the key 'port' stands twice, in line 2 too"),
-        ("yaml", "listen:\n  port: 7\nlisten:\n  host: a\n", "s.yaml:3: the key 'listen' stands twice"),
-        ("json", '{"listen": {"port": 7, "port": 8}}', "s.json: the key 'port' stands twice"),
-        ("toml", '[discovery]\nreplicas = ["http://a:1", "http://a:1/"]\n', "got http://a:1 twice"),
+        ("toml", "[listen]\nport = 7\nport = 8\n", r"s\.toml: .*line 3"),
+        ("yaml", "listen:\n  port: 7\n  port: 8\n", r"s\.yaml:3: .*'port'.*line 2"),
+        ("yaml", "listen:\n  port: 7\nlisten:\n  host: a\n", r"s\.yaml:3: .*'listen'.*line 1"),
+        ("json", '{"listen": {"port": 7, "port": 8}}', r"s\.json: .*'port'"),
+        ("toml", '[discovery]\nreplicas = ["http://a:1", "http://a:1/"]\n', r"discovery\.replicas .*http://a:1"),
     ],
 )
-def test_what_is_said_twice_is_refused(tmp_path: Path, suffix: str, text: str, said: str) -> None:
+def test_what_is_said_twice_is_refused(tmp_path: Path, suffix: str, text: str, named: str) -> None:
     path = tmp_path / f"s.{suffix}"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=named):
         read_settings(path)
 
 
@@ -215,7 +212,7 @@ def test_what_is_said_twice_is_refused(tmp_path: Path, suffix: str, text: str, s
 def test_flags_that_contradict_each_other_are_refused(arguments: list[str]) -> None:
     ended = run("--check", *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "is given twice" in ended.stderr
+    assert re.search(r"listen\.port|discovery\.replicas", ended.stderr)
 
 
 def test_flags_may_say_the_same_twice() -> None:
