@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from prefixroute.peers.names import described
+from prefixroute.peers.seal import seal_of
+from prefixroute.peers.wire import PeerChains, PeerOutbox
 from prefixroute.router import Router
+from prefixroute.routing import RouterConfig, RouterState
 
 NAMES = [f"r{number}" for number in range(4)]
 NOTHING = dict.fromkeys(NAMES, (0, 0, 0))
 KEY = 7
+SEQUENCES = itertools.count(1)
+"""Numbers of the frames of strangers."""
 
 
 class Mesh:
@@ -19,6 +27,7 @@ class Mesh:
     def __init__(self, count: int, **options: Any) -> None:
         self.now = -10.0
         self.options = {"hash_key": KEY, "clock": lambda: self.now, **options}
+        self.states: list[RouterState] = []
         self.routers: list[Router] = []
         self.sent: list[list[bytes]] = []
         self.links: list[Any] = []
@@ -30,7 +39,10 @@ class Mesh:
     def join(self, *, secret: str | None = None, **options: Any) -> Router:
         """Let one more router in."""
         number = len(self.routers)
-        router, sent = Router(NAMES, seed=number, **{**self.options, **options}), list[bytes]()
+        state, sent = RouterState(RouterConfig(seed=number, **{**self.options, **options})), list[bytes]()
+        router = Router.of(state)
+        router.sync(NAMES)
+        self.states.append(state)
         self.routers.append(router)
         self.sent.append(sent)
         self.links.append(router.peer_feed(sent.append, ident=number + 1, first_sequence=1, secret=secret))
@@ -64,6 +76,21 @@ class Mesh:
         for link in self.links:
             if link.is_open:
                 link.tick()
+
+
+def stranger(send: Callable[[bytes], object] | None = None) -> PeerOutbox:
+    """Return what a router that is in no mesh would write with, to say what none of a mesh does."""
+    ledger = RouterState(RouterConfig(hash_key=KEY)).ledger
+    return PeerOutbox(
+        ledger,
+        PeerChains(16, 10),
+        seal_of(16, KEY),
+        described,
+        ident=99,
+        first_sequence=next(SEQUENCES),
+        send=send,
+        failed=print,
+    )
 
 
 def meshed(count: int, **options: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import pytest
 from frames import HEADER, KINDS, framed, kinds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt
+from mesh import KEY, NAMES, NOTHING, Mesh, load_of, meshed, prompt, stranger
 from peer_twin import TwinPeers
 
 from prefixroute.errors import NoReplicaError, PeerError
@@ -116,7 +116,7 @@ def frames() -> list[bytes]:
     """Return a frame of every kind."""
     mesh = Mesh(2)
     a = mesh.routers[0]
-    outbox, blocks = mesh.links[0]._feed._outbox, hash_blocks(prompt(5), hash_key=KEY)
+    outbox, blocks = stranger(mesh.sent[0].append), hash_blocks(prompt(5), hash_key=KEY)
     found = dict[str, bytes]()
     for act in (
         lambda: a.route(prompt(1), session="s").finish(output=list(range(99))),
@@ -128,7 +128,7 @@ def frames() -> list[bytes]:
         lambda: mesh.links[0].tick(now=50.0),
         lambda: outbox.missing(2, 3, 4),
         lambda: outbox.chain(blocks),
-        lambda: outbox.held(process_mark(a._state.fleet["r1"]), blocks),
+        lambda: outbox.held(process_mark(mesh.states[0].fleet["r1"]), blocks),
         mesh.links[0].close,
         mesh.join,
         lambda: (

@@ -50,7 +50,7 @@ def test_a_closed_feed_gives_back_what_it_had_though_another_listens() -> None:
     peers, a, b = meshed(2)
     ticket = a.route(prompt(1))
     peers.deliver()
-    b._state.listener = None
+    peers.states[1].listener = None
     peers.links[1].close()
     assert load_of(b) == NOTHING
     assert ticket.open

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from mesh import KEY, NAMES, Mesh, meshed
+from mesh import KEY, NAMES, Mesh, meshed, stranger
 
 from prefixroute.errors import PeerError
 from prefixroute.peers import registers
-from prefixroute.peers.names import described, mark_of
+from prefixroute.peers.names import mark_of
 from prefixroute.peers.registers import ABSENT_S, MAX_ABSENT
-from prefixroute.peers.seal import seal_of
-from prefixroute.peers.wire import MAX_PEER_VERSION, PeerChains, PeerOutbox
+from prefixroute.peers.wire import MAX_PEER_VERSION
 from prefixroute.router import Router
 from prefixroute.types import Replica
-
-SEQUENCES = itertools.count(1)
 
 
 def state_of(router: Router, name: str) -> str:
@@ -24,17 +19,14 @@ def state_of(router: Router, name: str) -> str:
 
 
 def forged(name: str, version: int, state: int = 1, author: int = 99) -> bytes:
-    ledger, chains, seal = Router(NAMES)._state.ledger, PeerChains(16, 10), seal_of(16, KEY)
-    outbox = PeerOutbox(
-        ledger, chains, seal, described, ident=99, first_sequence=next(SEQUENCES), send=None, failed=print
-    )
+    outbox = stranger()
     outbox.register(mark_of(name), version, author, state, -1.0, b"")
     (frame,) = outbox.take()
     return frame
 
 
 def kept(mesh: Mesh, number: int) -> int:
-    return len(mesh.links[number]._feed.registers)
+    return int(mesh.links[number].stats()["registers"])
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -92,7 +92,7 @@ def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
     router.shadow("cache-aware")
     beside([partial(requests, router, seed) for seed in range(4)], partial(changes, router))
     assert loads(router) == (0, 0, 0)
-    for state in router._shadows.states:
+    for state in router.shadows.states:
         assert loads(Router.of(state)) == (0, 0, 0)
 
 
@@ -132,7 +132,7 @@ def test_pairs_beside_a_fleet_that_changes() -> None:
     beside([partial(pairs, router, seed) for seed in range(3)], partial(role_changes, router))
     gc.collect()
     assert loads(router) == (0, 0, 0)
-    for state in router._shadows.states:
+    for state in router.shadows.states:
         assert loads(Router.of(state)) == (0, 0, 0)
 
 

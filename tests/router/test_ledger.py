@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from fake_belief import FakeBelief, FakeInsertion
 from prefixroute.errors import ConfigError, NoReplicaError, TokensError, UnknownReplicaError
+from prefixroute.policies import View
 from prefixroute.router import Router, Ticket
+from prefixroute.routing import RouterConfig, RouterState
 from prefixroute.routing.ledger import Attempt
 from prefixroute.types import Timing
 
@@ -171,7 +173,14 @@ async def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) ->
 
 
 def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Make) -> None:
-    router = make_router(2)
+    garbage: list[Iterator[int]] = []
+
+    def collecting(view: View) -> int:
+        garbage.clear()
+        gc.collect()
+        return view.slots[0]
+
+    router = make_router(2, policy=collecting)
 
     def relay(key: str | None) -> Iterator[int]:
         with router.route(TOKENS, key=key) as ticket:
@@ -181,10 +190,10 @@ def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Mak
     streams = [relay(None), relay("k")]
     for stream in streams:
         next(stream)
-    with router._lock:  # a collection inside of a decision would come here
-        streams.clear()
-        del stream
-        gc.collect()
+    del stream
+    garbage += streams
+    streams.clear()
+    router.choose(TOKENS)
     assert loads(router) == (0, 0, 0)
     assert router.stats()["counts"]["dropped"] == 2
 
@@ -468,7 +477,9 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) -> None:
     now = [0.0]
-    router = Router([f"r{i}" for i in range(4)], index=FakeBelief(), clock=lambda: now[0])
+    state = RouterState(RouterConfig(clock=lambda: now[0]), FakeBelief())
+    router = Router.of(state)
+    router.sync([f"r{i}" for i in range(4)])
     tickets: list[Ticket] = [
         router.route(TOKENS[:64], session=f"s{i}", key=f"k{i}" if i % 3 == 0 else None) for i in range(8)
     ]
@@ -485,7 +496,7 @@ def test_whatever_happens_the_book_ends_at_zero(steps: list[tuple[str, int]]) ->
         assert {name: values["in_flight"] for name, values in replicas.items()} == {
             name: alive[name] for name in replicas
         }
-        assert {entry for entry in attempts if entry.open} == set(router._state.ledger.attempts)
+        assert {entry for entry in attempts if entry.open} == set(state.ledger.attempts)
     for ticket in tickets:
         ticket.abort()
     now[0] += 10_000.0

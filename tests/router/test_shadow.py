@@ -137,7 +137,7 @@ def test_a_shadow_that_cannot_finish_still_gives_its_load_back(make_router: Make
 def test_the_live_copy_has_the_live_settings() -> None:
     router = Router(["a", "b"], policy="llmd-approx")
     shadow = router.shadow("cache-aware")
-    live = router._shadows.all["cache-aware"].live
+    live = router.shadows.all["cache-aware"].live
     assert live is not None
     assert live.state.belief.block_size == router.index.block_size == 64
     assert shadow.index.block_size == 16
@@ -153,7 +153,7 @@ def test_a_late_shadow_is_compared_over_its_own_time(make_router: Make) -> None:
     regret = router.regret()
     assert (regret["early"].requests, regret["late"].requests) == (72, 24)
     assert regret["early"].tokens == regret["twin"].tokens == regret["late"].tokens == 0  # the same policy each time
-    assert len(router._shadows.states) == 5  # three shadows, one copy for the two that began together, one for the late
+    assert len(router.shadows.states) == 5  # three shadows, one copy for the two that began together, one for the late
 
 
 def test_without_shadows_there_is_no_regret(make_router: Make) -> None:

@@ -351,4 +351,5 @@ class PeerFeed:
                 "repeated": self._inbox.repeated,
             },
             "chain_blocks": len(self._chains),
+            "registers": len(self._registers),
         }

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class RouterCalls:
-    """A part of the calls of :class:`~prefixroute.router.Router`, over the state that all parts share."""
+    """A part of the calls of :class:`~prefixroute.router.Router`, over the state that all parts share.
+
+    Attributes:
+        shadows: the policies that follow its requests, and what each is compared with.
+    """
 
     def _guard(
         self,
@@ -28,7 +32,7 @@ class RouterCalls:
     ) -> None:
         self._state, self._guarded = state, Guarded(state, sample)
         self._lock, self._time = self._guarded.lock, self._guarded.time
-        self._shadows = self._guarded.shadows
+        self.shadows = self._guarded.shadows
         self._record, self._timer = record, timer
         self._watching: list[Subscriber | LoadPoller] = []
         self._peers: PeerLink | None = None

@@ -34,11 +34,11 @@ class FleetCalls(RouterCalls):
     def _change(self, change: Callable[[RouterState], T]) -> T:
         """Make a change of the fleet, in the state of the router and in every shadow's."""
         with self._lock:
-            for state in (self._state, *self._shadows.states):
+            for state in (self._state, *self.shadows.states):
                 if state.step is not None:
                     state.repair()
             result = change(self._state)
-            self._shadows.apply(change)
+            self.shadows.apply(change)
             if self._peers is not None:
                 self._peers.changed()
             elif self._looks_around:

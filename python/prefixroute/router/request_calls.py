@@ -113,5 +113,5 @@ class RequestCalls(RouterCalls):
             if self._state.listener is not None:
                 self._state.listener.forgot(None)
             count = self._state.ledger.forget_sessions()
-            self._shadows.apply(lambda state: state.ledger.forget_sessions())
+            self.shadows.apply(lambda state: state.ledger.forget_sessions())
             return count

@@ -91,7 +91,7 @@ class StatusCalls(RouterCalls):
         """Return the metrics in the text format of Prometheus, for the host to serve."""
         watched = self._watched()
         with self._lock:
-            return metrics_text(self._state, self._shadows, self._settled(None), watched)
+            return metrics_text(self._state, self.shadows, self._settled(None), watched)
 
     def _watched(self) -> Watched:
         """Return what the feeds and pollers say of each replica, and what else is known beside the state."""
@@ -100,7 +100,7 @@ class StatusCalls(RouterCalls):
         for watch in self._watching:
             (feeds if isinstance(watch, Subscriber) else polls).update(watch.stats())
         peers = None if self._peers is None else self._peers.stats()
-        sample = self._shadows.sample
+        sample = self.shadows.sample
         if sample is not None:
             sample.look()  # at requests that were given up
         return Watched(feeds, polls, peers, sample)
@@ -150,9 +150,9 @@ class StatusCalls(RouterCalls):
             check_instance("name", name, str)
         now = self._time(None)
         with self._lock:
-            return self.of(self._shadows.add(policy, name, index, now))
+            return self.of(self.shadows.add(policy, name, index, now))
 
     def regret(self) -> dict[str, Regret]:
         """Return, for each shadow, what the live policy cost beyond it in tokens, seconds and dollars."""
         with self._lock:
-            return self._shadows.regret()
+            return self.shadows.regret()

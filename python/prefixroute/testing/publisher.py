@@ -96,7 +96,15 @@ class EventPublisher:
             number: of the batch.
             payload: the batch.
         """
-        self._live.send_multipart([self.topic, struct.pack(">Q", number), payload])
+        self.send_frames([self.topic, struct.pack(">Q", number), payload])
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send the frames of a message as they are, such as ones that no engine would send.
+
+        Args:
+            frames: topic, number as 8 bytes and batch, if the message is well-formed.
+        """
+        self._live.send_multipart(frames)
 
     def wait_for_subscriber(self, seconds: float = 10.0) -> None:
         """Wait until somebody subscribes, so that nothing that follows is lost; raise TimeoutError if nobody does.
