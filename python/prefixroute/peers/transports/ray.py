@@ -88,20 +88,25 @@ class RayPeers(Threads):
             raise ConfigError("Ray is not connected: call ray.init() first")
         self._name, self._namespace = name, namespace
         self._life, self._cursor = 0, 0
-        self._actor = self._find()
+        self._actor: Any = self._find()
 
     def _find(self) -> Any:
         options = {"name": self._name, "namespace": self._namespace, "lifetime": "detached", "num_cpus": 0}
         return self._ray.remote(Mailbox).options(**options, get_if_exists=True, max_concurrency=1_000).remote()
 
     def _call(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
-        """Call the actor; one that has died is replaced, and the call fails once more."""
+        """Call the actor. After a call that fails it is looked for again, or replaced: it or its cluster may be gone."""
         if not self._ray.is_initialized():  # a call would start a cluster of its own
+            self._actor = None
             raise ConnectionError("Ray is no longer connected")
         try:
-            return self._ray.get(getattr(self._actor, method).remote(*arguments), timeout=TIMEOUT_S + wait_s)
-        except self._ray.exceptions.ActorDiedError:
-            self._actor = self._find()
+            actor = self._actor = self._actor or self._find()
+            return self._ray.get(getattr(actor, method).remote(*arguments), timeout=TIMEOUT_S + wait_s)
+        except SystemExit as error:  # Ray ends every thread that waits when it is shut down
+            self._actor = None
+            raise ConnectionError("Ray was shut down") from error
+        except Exception:
+            self._actor = None
             raise
 
     def _position(self) -> None:
