@@ -128,7 +128,7 @@ def test_the_likely_reason(row: Row) -> None:
             for first in range(0, EVENTS, STEP):
                 events = [event for number in range(first, first + STEP) for event in row.sent(number)]
                 publisher.publish(msgpack.packb([1.5, events, None]))
-            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] == EVENTS // STEP)
+            until(lambda: router.stats()["replicas"]["a"]["feed"]["applied"] >= EVENTS // STEP)
             for number in range(PROMPTS):
                 router.route([number] * row.block_size, namespace=row.routed(number)).finish()
             found = router.stats()["replicas"]["a"]["nothing_matches"]
