@@ -34,9 +34,9 @@ def test_the_title_and_the_assumptions_name_the_link(
     options = ("--prefill-replicas", "1", "--decode-replicas", "1", *link)
     found = prefixroute(SIMULATE, *options, "--json").json["assumptions"]["link"]
     assert (found["value"], found["assumed"]) == (value, assumed)
-    out = prefixroute(SIMULATE, *options).out
-    assert f"prefill and decode apart over {value}" in out
-    assert (f"link = {value}" in out) is assumed
+    shown = prefixroute(SIMULATE, *options)
+    assert shown.lines(WORK, value)
+    assert bool(shown.lines("ASSUMED", f"link = {value}")) is assumed
 
 
 def test_mixed_fleets_of_other_sizes_may_be_named(prefixroute: Callable[..., Any]) -> None:
@@ -49,11 +49,12 @@ SIZE = "size chat,requests=300,arrivals=poisson:30 --slo ttft_p95=400ms,tpot_p95
 
 def test_size_compares_at_equal_gpus(prefixroute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "250")
-    said = prefixroute(SIZE, "--apart", "--link", "nvlink")
-    assert "at equal GPUs" in said.out
-    assert "each does both" in said.out
     told = prefixroute(SIZE, "--apart", "--json").json
     assert [len(told["fleets"]), bool(told["equal"])] == [2, True]
+    said = prefixroute(SIZE, "--apart", "--link", "nvlink")
+    for fleet in told["equal"]:
+        kinds = f"{fleet['prefill']} + {fleet['decode']}" if "prefill" in fleet else ""
+        assert said.lines("session", fleet["replicas"], kinds, "yes" if fleet["keeps"] else "no")
     assert "equal" not in prefixroute(SIZE, "--json").json
 
 
@@ -61,7 +62,8 @@ def test_advice_tries_splits_of_the_same_gpus_with_the_comparison_of_every_advic
     prefixroute: Callable[..., Any],
 ) -> None:
     options = "advise chat,requests=250,arrivals=poisson:40 --replicas 3 --seeds 2 --policies random -q"
-    found = prefixroute(options, "--apart --link ethernet --slo itl_p95=11ms --json").json
+    split = "--apart --link ethernet --slo itl_p95=11ms"
+    found = prefixroute(options, split, "--json").json
     compared, policy = found["apart"], found["advice"]["policy"]
     assert [row["policy"] for row in compared["rows"]] == [policy, f"{policy}, 1+2", f"{policy}, 2+1"]
     assert compared["reference"] == policy
@@ -75,4 +77,5 @@ def test_advice_tries_splits_of_the_same_gpus_with_the_comparison_of_every_advic
         assert gaps[metric]["low"] == told["evidence"][f"{metric}_low"]
     assert told["evidence"]["wins"] == bool(told["evidence"]["better"])
     assert "apart" not in prefixroute(options, "--json").json
-    assert "prefill and decode apart, at equal GPUs" in prefixroute(options, "--apart").out
+    shown = prefixroute(options, split)
+    assert all(shown.lines(row["policy"], f" {100 * row['recompute_ratio']:.2f} ") for row in compared["rows"])

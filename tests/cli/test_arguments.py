@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,9 +24,8 @@ def test_counts_as_people_write_them(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "k", "lots", "nan", "inf", "1e400", "0.0001k"])
 def test_a_bad_count_says_what_was_given_and_what_is_allowed(text: str) -> None:
-    with pytest.raises(ConfigError, match="--capacity must be a whole number of at least 1") as error:
+    with pytest.raises(ConfigError, match=rf"--capacity .* 1 .*{re.escape(repr(text))}"):
         arguments.count(text, what="--capacity")
-    assert repr(text) in str(error.value)
 
 
 def test_lists_keep_their_order_and_drop_repeats() -> None:
@@ -35,7 +35,7 @@ def test_lists_keep_their_order_and_drop_repeats() -> None:
 
 @pytest.mark.parametrize("text", ["", ",", " , "])
 def test_an_empty_list_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="--policies must be names separated by commas"):
+    with pytest.raises(ConfigError, match=f"--policies .*{text!r}"):
         arguments.names(text, what="--policies")
 
 
@@ -79,19 +79,19 @@ def test_changes_tiers_and_promises_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "message"),
+    ("parse", "text", "named"),
     [
-        (lambda text: changes([text]), "5:die", "must be AT:ACTION:REPLICA"),
-        (lambda text: changes([text]), "5:explode:a", "must be die, return, add or drain"),
-        (lambda text: tiers([text], CostModel()), "CPU:2M", "must be MEDIUM:TOKENS:GB_PER_S"),
-        (promise, "ttft", "must be like ttft=1s"),
-        (promise, "speed=1s", "must be like ttft=1s"),
-        (promise, "ttft_p95=1s", "must be like ttft=1s"),
-        (promise, "itl_p0=1s", "itl_percentile of a promise"),
-        (promise, "itl=1ms,itl_p95=2s", "promises each of ttft, tpot, itl and e2e once"),
-        (promise, "ttft=1s,ttft=2s", "promises each of ttft, tpot, itl and e2e once"),
+        (lambda text: changes([text]), "5:die", "--change.*AT:ACTION:REPLICA.*'5:die'"),
+        (lambda text: changes([text]), "5:explode:a", "die, return, add .*drain.*'explode'"),
+        (lambda text: tiers([text], CostModel()), "CPU:2M", "--tier.*MEDIUM:TOKENS:GB_PER_S.*'CPU:2M'"),
+        (promise, "ttft", "--goodput.*ttft=1s.*'ttft'"),
+        (promise, "speed=1s", "--goodput.*ttft=1s.*'speed=1s'"),
+        (promise, "ttft_p95=1s", "--goodput.*ttft=1s.*'ttft_p95=1s'"),
+        (promise, "itl_p0=1s", "itl_percentile.* 0"),
+        (promise, "itl=1ms,itl_p95=2s", "--goodput.*ttft, tpot, itl .*e2e.*'itl=1ms,itl_p95=2s'"),
+        (promise, "ttft=1s,ttft=2s", "--goodput.*ttft, tpot, itl .*e2e.*'ttft=1s,ttft=2s'"),
     ],
 )
-def test_bad_ones_say_what_is_allowed(parse: Callable[[str], object], text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_bad_ones_say_what_is_allowed(parse: Callable[[str], object], text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         parse(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,17 +27,19 @@ LONG = {
 }
 
 
+def figures(text: str) -> list[int]:
+    """Return the numbers of a line: a share of the work, and times in hours, minutes and seconds."""
+    return [int(digits) for digits in re.findall(r"\d+", text)]
+
+
 def test_lines_come_every_ten_seconds_and_say_what_is_left() -> None:
     written: list[str] = []
     times = iter((0.0, 4.0, 10.0, 19.9, 150.0, 7_400.0))
     lines = console.Lines(written.append, clock=lambda: next(times))
     for share in (0.1, 0.25, 0.5, 0.5, 0.9):
         lines(share, "a run")
-    assert written == [
-        "25 % after 10 s, about 30 s left: a run",
-        "50 % after 2 min 30 s: a run",
-        "90 % after 2 h 03 min: a run",
-    ]
+    assert [figures(line) for line in written] == [[25, 10, 30], [50, 2, 30], [90, 2, 3]]
+    assert all(line.endswith(": a run") for line in written)
 
 
 def test_an_estimate_that_no_line_showed_does_not_hold_later_ones_down() -> None:
@@ -45,25 +48,28 @@ def test_an_estimate_that_no_line_showed_does_not_hold_later_ones_down() -> None
     lines = console.Lines(written.append, clock=lambda: next(times))
     for share in (0.5, 0.2, 0.7):
         lines(share, "a run")
-    assert written == ["20 % after 10 s, about 40 s left: a run", "70 % after 21 s, about 9 s left: a run"]
+    assert [figures(line) for line in written] == [[20, 10, 40], [70, 21, 9]]
 
 
 def test_the_time_left_only_falls_and_waits_for_a_first_part() -> None:
     left = console.TimeLeft(0.0)
     assert left(0.01, 1.0) == ""
-    assert [left(share, now) for share, now in ((0.1, 10.0), (0.1, 20.0), (0.5, 40.0), (0.6, 300.0), (0.9, 310.0))] == [
-        "about 1 min 30 s left",
-        "",
-        "about 40 s left",
-        "",
-        "about 34 s left",
-    ]
+    moments = ((0.1, 10.0), (0.1, 20.0), (0.5, 40.0), (0.6, 300.0), (0.9, 310.0))
+    shown = [left(share, now) for share, now in moments]
+    assert shown[1] == shown[3] == ""
+    assert [figures(text) for text in shown] == [[1, 30], [], [40], [], [34]]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40.4, "40 s"), (200, "3 min 20 s"), (7_500, "2 h 05 min")])
+def test_a_stretch_of_time_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert console.lasting(seconds) == text
+    assert text in console.TimeLeft(0.0)(0.5, seconds)
 
 
 def test_the_time_left_never_stands_still_while_work_slows_down() -> None:
     left = console.TimeLeft(0.0)
     shown = [left(1 - 0.9 * 0.99**n, 10.0 * (n + 1)) for n in range(40)]
-    assert shown[0] == "about 1 min 30 s left"
+    assert figures(shown[0]) == [1, 30]
     assert shown[1:] == [""] * 39
 
 
@@ -98,12 +104,12 @@ def test_size_and_backtest_say_what_is_tried(
     prefixroute: Prefixroute, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "EVERY_S", 0.0)
-    sized = prefixroute("size", log, "--slo", "ttft_p95=5ms", "--policies", "session", "--most", 4).err
-    assert "session: trying 1 replica\n" in sized
-    assert "session: trying 4 replicas\n" in sized
-    tested = prefixroute("backtest", log, "--replicas", 2, "--policies", "session").err
-    assert "round-robin on 2, seed 0" in tested
-    assert "session on 2, seed 0, unlimited caches" in tested
+    sized = prefixroute("size", log, "--slo", "ttft_p95=5ms", "--policies", "session", "--most", 4)
+    tried = [line.rpartition("session: ")[2] for line in sized.lines("session: ")]
+    assert {1, 4} <= {count for line in tried for count in figures(line)}
+    tested = prefixroute("backtest", log, "--replicas", 2, "--policies", "session")
+    assert tested.lines(": round-robin ", " 2, seed 0")
+    assert tested.lines(": session ", " 2, seed 0", "unlimited")
 
 
 @pytest.mark.parametrize("command", ["size", "backtest"])

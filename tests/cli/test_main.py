@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,11 +54,13 @@ def test_without_a_command_the_help_is_printed_and_what_is_missing(prefixroute: 
     code, out, err = prefixroute()
     assert code == 2
     assert all(command in out for command in COMMANDS)
-    assert err.startswith("error: prefixroute needs a command: simulate, ")
+    assert err.startswith("error: ")
+    assert all(command in err for command in COMMANDS)
     code, out, err = prefixroute("plan")
     assert code == 2
     assert "anthropic" in out
-    assert err == "error: prefixroute plan needs a command: anthropic, openai, gemini, compare\n"
+    assert err.startswith("error: prefixroute plan ")
+    assert re.findall(r"\w+", err)[-4:] == ["anthropic", "openai", "gemini", "compare"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,9 @@ def test_a_missing_extra_is_named(package_name: str, arguments: list[str], extra
     code = f"import sys; sys.modules[{package_name!r}] = None; from prefixroute.cli import main; main({arguments!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr == f"error: this needs the package {package_name}: {installing(extra)}\n"
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.endswith(f" {package_name}: {installing(extra)}\n")
+    assert ended.stderr.count("\n") == 1
 
 
 def busy_seconds(pid: int) -> float:
@@ -129,12 +134,13 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         ("policies --json >&-", 0, ""),
         ("trace chat,requests=20 --quiet >&- 2>&-", 0, ""),
         ("policies nobody 2>&-", 2, ""),
-        ("trace - <&-", 2, "error: stdin: cannot be read: it is closed\n"),
+        ("trace - <&-", 2, "error: stdin: "),
     ],
 )
 def test_a_closed_stream_gives_no_traceback(typed: str, code: int, err: str) -> None:
     ended = subprocess.run(["bash", "-c", f"{' '.join(COMMAND)} {typed}"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (code, err)
+    assert (ended.returncode, ended.stderr.count("\n")) == (code, bool(err))
+    assert ended.stderr.startswith(err)
 
 
 def test_a_request_to_end_ends_its_processes_without_a_word() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from prefixroute.report.figures import dollars
+
 Prefixroute = Callable[..., Any]
 
 
@@ -20,7 +22,7 @@ def answer(prefixroute: Prefixroute, *arguments: object) -> dict[str, Any]:
 def test_the_seed_articles_ten_calls(prefixroute: Prefixroute) -> None:
     told = answer(prefixroute, "anthropic", "--requests", 10, "--shared-tokens", "20k")
     assert [order["usd"] for order in told["burst"]["orders"]] == pytest.approx([0.40, 0.50, 0.068, 0.07])
-    assert told["burst"]["best"] == "one, then the rest"
+    assert told["burst"]["best"] == told["burst"]["orders"][2]["name"]
     shown = prefixroute("plan", "anthropic")
     for needed in ("$0.40", "$0.50", "$0.068", "$0.07", "ASSUMED requests = 10"):
         assert needed in shown.out
@@ -33,8 +35,11 @@ def test_misses_and_prices_of_ones_own(prefixroute: Prefixroute) -> None:
 
 
 def test_2000_tokens_under_a_minimum_of_4096_are_said_to_be_not_cacheable(prefixroute: Prefixroute) -> None:
-    shown = prefixroute("plan", "anthropic", "--model", "claude-opus-4-6", "--shared-tokens", 2_000)
-    assert "2,000 tokens are not cacheable: the minimum of claude-opus-4-6 is 4,096" in shown.out
+    given = ("anthropic", "--model", "claude-opus-4-6", "--shared-tokens", 2_000)
+    found = answer(prefixroute, *given)["burst"]
+    assert (found["is_cacheable"], found["minimum_tokens"]) == (False, 4_096)
+    assert found["best"] == found["orders"][0]["name"]  # without a cache
+    assert prefixroute("plan", *given).lines("2,000 ", "claude-opus-4-6", " 4,096")
 
 
 def test_120_a_minute_take_8_keys(prefixroute: Prefixroute) -> None:
@@ -51,15 +56,20 @@ def test_gemini_breaks_even_at_its_rent(prefixroute: Prefixroute) -> None:
 @pytest.mark.parametrize("command", ["anthropic", "openai"])
 def test_on_a_trace(prefixroute: Prefixroute, trace: Path, command: str) -> None:
     told = answer(prefixroute, command, "--trace", trace)
-    assert told["trace"]["total"]["requests"] == 180
+    total = told["trace"]["total"]
+    assert total["requests"] == 180
     shown = prefixroute("plan", command, "--trace", trace, "--quiet")
-    assert "read from the cache" in shown.out
+    for name, reuse in total["lifetimes"].items():
+        assert shown.lines(f" {name} ", f" {100 * reuse['hit_ratio']:.1f} %")
 
 
 def test_a_binding_is_named_as_a_trap(prefixroute: Prefixroute) -> None:
     slow = "chat,requests=200,arrivals=even:0.02,slots=2"
-    shown = prefixroute("plan", "anthropic", "--trace", slow, "--binding-s", 60, "--targets", 3, "--quiet")
-    assert "A trap: the binding lives 1 min, the entry 1h" in shown.out
+    given = ("anthropic", "--trace", slow, "--binding-s", 60, "--targets", 3)
+    lost = answer(prefixroute, *given)["trace"]["binding_loss_usd"]
+    assert lost.keys() == {"5m", "1h"}
+    shown = prefixroute("plan", *given, "--quiet")
+    assert all(shown.lines(" 1 min, ", name, dollars(usd)) for name, usd in lost.items())
 
 
 def test_breakpoints_of_prompts(prefixroute: Prefixroute, tmp_path: Path) -> None:
@@ -96,7 +106,7 @@ def test_a_users_own_prices_and_their_age(prefixroute: Prefixroute, tmp_path: Pa
     )
     told = answer(prefixroute, "anthropic", "--prices", path)
     assert told["model"]["id"] == "m"
-    assert "days old" in told["notes"][0]
+    assert "2025-01-01" in told["notes"][0]
     assert told["burst"]["orders"][0]["usd"] == pytest.approx(0.2)
 
 

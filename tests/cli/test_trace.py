@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,12 @@ Prefixroute = Callable[..., Any]
 
 
 def test_trace_prints_facts_reuse_and_floor(prefixroute: Prefixroute, trace: Path) -> None:
-    shown = prefixroute("trace", trace)
+    shown, found = prefixroute("trace", trace), prefixroute("trace", trace, "--json").json
     assert (shown.code, shown.err) == (0, "")
-    for needed in ("requests", "180", "floor of recompute", "blocks kept for", "one cache of"):
-        assert needed in shown.out
+    assert shown.lines("requests", " 180")
+    assert shown.lines("floor", f" {100 * found['floor']:.2f} %")
+    for seconds, ratio in found["hit_ratio_if_kept_s"].items():
+        assert shown.lines(f" {int(seconds):,} s ", f" {100 * ratio:.2f} %")
 
 
 def test_trace_json_has_the_same_floor_as_simulate(prefixroute: Prefixroute, trace: Path) -> None:
@@ -125,7 +128,7 @@ def test_several_files_are_one_trace_or_go_to_a_folder(prefixroute: Prefixroute,
     # In one file they follow one another in time, which these two do not.
     backwards = prefixroute("convert", trace, other, "-o", tmp_path / "x.jsonl")
     assert backwards.code == 2
-    assert "other.jsonl:1: time goes back" in backwards.err
+    assert "other.jsonl:1: " in backwards.err
     assert not (tmp_path / "x.jsonl").exists()
 
 
@@ -146,26 +149,23 @@ def test_what_is_read_is_not_replaced_by_a_trace(prefixroute: Prefixroute, trace
     for output in (log, link, hard, key, fields, tmp_path / "." / "log.jsonl"):
         refused = prefixroute("convert", other, log, "--key", key, "--fields", fields, "-o", output)
         assert refused.code == 2
-        assert "--output must not be one of the files read" in refused.err
+        assert refused.lines("--output", repr(str(output)))
         assert refused.err.count("\n") == 1
     assert snapshot(tmp_path) == before
 
 
-READ = "--output must not be one of the files read"
-
-
 @pytest.mark.parametrize(
-    ("logs", "there", "words"),
+    ("logs", "there", "named"),
     [
-        ("od/y.private.jsonl.gz y.jsonl", {}, READ),
-        ("z.jsonl y.jsonl", {"y": "z.jsonl"}, READ),
-        ("a/day.jsonl b/day.jsonl", {}, "two logs would be written to one file of --output, day.private.jsonl.gz"),
-        ("a.jsonl b.jsonl", {"a": "od/b.private.jsonl.gz"}, "to one file of --output, b.private.jsonl.gz"),
-        ("a.jsonl b.jsonl", {"a": None}, "which is a folder"),
+        ("od/y.private.jsonl.gz y.jsonl", {}, "od/y.private.jsonl.gz' y.private.jsonl.gz'"),
+        ("z.jsonl y.jsonl", {"y": "z.jsonl"}, "od/y.private.jsonl.gz' z.jsonl'"),
+        ("a/day.jsonl b/day.jsonl", {}, "day.private.jsonl.gz"),
+        ("a.jsonl b.jsonl", {"a": "od/b.private.jsonl.gz"}, "b.private.jsonl.gz"),
+        ("a.jsonl b.jsonl", {"a": None}, "od/a.private.jsonl.gz' folder"),
     ],
 )
 def test_what_would_be_lost_in_a_folder_of_outputs_is_refused(
-    prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, logs: str, there: dict[str, str | None], words: str
+    prefixroute: Prefixroute, trace: Path, tmp_path: Path, *, logs: str, there: dict[str, str | None], named: str
 ) -> None:
     """``there`` has links of that folder and where they lead, or None for a folder of that name."""
     (tmp_path / "od").mkdir()
@@ -179,7 +179,7 @@ def test_what_would_be_lost_in_a_folder_of_outputs_is_refused(
     before = snapshot(tmp_path)
     refused = prefixroute("convert", *read, "-o", tmp_path / "od")
     assert refused.code == 2
-    assert words in refused.err
+    assert refused.lines("--output", *named.split())
     assert snapshot(tmp_path) == before
 
 
@@ -214,17 +214,16 @@ def test_bad_lines_are_named_counted_and_left_out(prefixroute: Prefixroute, trac
     page = tmp_path / "page.html"
     skipped = prefixroute(*options, "--json", "--report", page)
     document = json.loads(skipped.out)
-    said = f"1 bad of 181 lines left out: {bad}:21: not JSON"
-    assert f"bad.jsonl: {said}" in skipped.err  # and nowhere else: it quotes the log
+    assert skipped.lines("bad.jsonl: 1 ", " 181 ", f"{bad}:21: ")  # and nowhere else: it quotes the log
     assert document["assumptions"]["skipped_lines"]["value"] == 1
-    assert "1 bad of 181 lines left out: line 21" in document["notes"]
-    assert "1 bad of 181 lines left out" in page.read_text()
+    [note] = [note for note in document["notes"] if re.findall(r"\d+", note) == ["1", "181", "21"]]
+    assert note in page.read_text()
     assert document["rows"] == prefixroute("simulate", trace, *options[2:], "--json").json["rows"]
     assumed = (prefixroute("trace", *one, "--json").json["assumptions"] for one in ((bad, "--skip-bad", 1), (trace,)))
     assert next(assumed).keys() - next(assumed).keys() == {"skipped_lines"}
     converted = prefixroute("convert", bad, "-o", tmp_path / "p.jsonl.gz", "--skip-bad", 1)
     assert "180 requests" in converted.out
-    assert said in converted.err
+    assert converted.lines(" 181 ", f"{bad}:21: ")
 
 
 def test_halves_of_characters_end_no_command(prefixroute: Prefixroute, tmp_path: Path) -> None:
@@ -288,10 +287,11 @@ def test_where_the_hits_went_is_shown(prefixroute: Prefixroute, tmp_path: Path) 
     path = tmp_path / "log.jsonl"
     path.write_text(lines(rows()))
     shown = prefixroute("trace", path)
-    assert "where the hits went" in shown.out
-    assert "elsewhere: only other replicas had it" in shown.out
     found = prefixroute("trace", path, "--json").json
     losses, usd = found["losses"], found["losses_usd_per_million_requests"]
+    assert losses["elsewhere"] > 0
+    for name, dollars in usd.items():
+        assert not losses[name] or shown.lines(f"{name.replace('_', ' ')}", f" {losses[name]:,} ", f" {dollars:,.2f}")
     assert losses.pop("prompt") == sum(losses.values()) == 40 * 300
     recomputed = sum(losses.values()) - losses["hit"]
     assert sum(usd.values()) == pytest.approx(recomputed * found["usd_per_token"] / 40 * 1e6)
@@ -307,9 +307,12 @@ def test_zeros_throughout_are_told_as_caches_off_or_hits_not_reported(prefixrout
     assert NEVER_HIT in shown
     assert "evicted" not in shown
     assert ZEROS in shown
-    advised = prefixroute("advise", path, "--replicas", 2, "--seeds", 1).out
-    assert "find out first why the log reports no hits" in advised
-    assert "does not explain the log" not in advised
+    advised = prefixroute("advise", path, "--replicas", 2, "--seeds", 1, "--json").json
+    assert advised["backtest"]["reports_no_hits"]
+    kinds = [one["kind"] for one in advised["findings"]]
+    assert ("no-hits" in kinds, "backtest" in kinds) == (True, False)
+    assert advised["advice"]["policy"] in advised["advice"]["verdict"]
+    assert not advised["advice"]["verdict"].startswith(advised["advice"]["policy"])  # something comes first
 
 
 def test_the_hardware_prices_the_hits_of_a_log(prefixroute: Prefixroute, tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_the_hardware_prices_the_hits_of_a_log(prefixroute: Prefixroute, tmp_pat
     assert found["requests"] == 20
     assert found["usd_per_token"] == pytest.approx(cost.usd_per_token(300))
     assert not found["assumptions"]["usd_per_gpu_hour"]["assumed"]
-    assert "gpu must be one of" in prefixroute("trace", path, "--gpu", "abacus").err
+    assert prefixroute("trace", path, "--gpu", "abacus").lines("gpu ", "H100, ", "'abacus'")
 
 
 def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, tmp_path: Path) -> None:
@@ -341,8 +344,8 @@ def test_what_changes_is_quoted_on_the_terminal_alone(prefixroute: Prefixroute, 
 def test_first_sight_beside_another_floor_says_why(prefixroute: Prefixroute, trace: Path, log: Path) -> None:
     for path in (trace, log):
         found = prefixroute("trace", path, "--json").json
-        losses, shown = found["losses"], prefixroute("trace", path).out
+        losses, shown = found["losses"], prefixroute("trace", path)
         first_sight, floor = (
             f"{100 * share:.2f} %" for share in (losses["first_sight"] / losses["prompt"], found["floor"])
         )
-        assert (f"First sight, {first_sight}, is not the floor, {floor}." in shown) == (first_sight != floor)
+        assert bool(shown.lines(f" {first_sight}, ", f" {floor}.")) == (first_sight != floor)
