@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 import prefixroute as pr
-from prefixroute.validation import MOST_SHOWN, check_float, check_int, shown
+from prefixroute.errors import FieldMapError
+from prefixroute.validation import (
+    MOST_SHOWN,
+    check_choice,
+    check_float,
+    check_int,
+    check_names,
+    did_you_mean,
+    shown,
+)
 
 HUGE = 10**5_000
 
@@ -40,9 +49,38 @@ def test_what_cannot_be_shown_is_described_where_it_stands() -> None:
 
 @pytest.mark.parametrize("wrong", [HUGE, -HUGE, Unshowable(), [Unshowable()], [HUGE]], ids=type)
 def test_a_check_refuses_what_cannot_be_shown(wrong: Any) -> None:
-    for check in (lambda: check_int("n", wrong, 0, 9), lambda: check_float("x", wrong, 0)):
+    for check in (
+        lambda: check_int("n", wrong, 0, 9),
+        lambda: check_float("x", wrong, 0),
+        lambda: check_choice("word", wrong, ("a", "b")),
+    ):
         with pytest.raises(pr.ConfigError, match="must be"):
             check()
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("sesion", "'session'"), ("H10", "'h100'"), ("zzz", ""), ("", ""), (7, ""), (Unshowable(), ""), ("x" * 10**6, "")],
+    ids=["typo", "case", "far", "empty", "number", "unshowable", "long"],
+)
+def test_the_nearest_name_is_offered_where_one_is_near(given: Any, near: str) -> None:
+    assert (near in did_you_mean(given, ("session", "h100", "random"))) is True
+    assert bool(did_you_mean(given, ("session", "h100", "random"))) is bool(near)
+
+
+def test_a_name_of_a_closed_list_is_refused_with_the_list_and_the_nearest() -> None:
+    check_choice("word", "a", ("a", "b"))
+    check_names("x", "key", ["a", "b", "a"], {"a": 1, "b": 2})
+    for refuse in (
+        lambda: check_choice("word", "alpah", ("alpha", "beta")),
+        lambda: check_names("x", "word", ["beta", "alpah"], ("alpha", "beta")),
+    ):
+        with pytest.raises(pr.ConfigError, match=r"word.*alpha, beta") as raised:
+            refuse()
+        assert "'alpah'" in str(raised.value)
+        assert "'alpha'" in str(raised.value)
+    with pytest.raises(FieldMapError, match="none"):
+        check_names("x", "word", ["a"], (), FieldMapError)
 
 
 @pytest.mark.parametrize("wrong", [HUGE, Unshowable()], ids=type)

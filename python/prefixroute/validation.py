@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -96,6 +97,51 @@ def check_float(
         raise ConfigError(f"{name} must be a {'' if endless else 'finite '}number, got {shown(value)}")
     if not low <= value <= high or (above and value == low):
         raise ConfigError(f"{name} must be {_range(low, high, above=above)}, got {shown(value)}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise ConfigError unless ``value`` is one of a few words.
+
+    Args:
+        name: what the error calls the value.
+        value: to check; of any class.
+        choices: all that are allowed.
+    """
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        allowed = f"one of {', '.join(choices)}, got {shown(value)}{did_you_mean(value, choices)}"
+        raise ConfigError(f"{name} must be {allowed}")
+
+
+def check_names(
+    owner: str, kind: str, given: Iterable[Any], known: Iterable[str], error: type[Exception] = ConfigError
+) -> None:
+    """Raise an error if a name was given that is not known.
+
+    Args:
+        owner: what the error calls that which has the names, e.g. a policy.
+        kind: what they are, in the singular, e.g. ``parameter``.
+        given: the names.
+        known: all that are allowed.
+        error: to raise.
+    """
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            listed = f"{kind}s: {', '.join(known) or 'none'}"
+            raise error(f"{owner} has no {kind} {shown(name)}; {listed}{did_you_mean(name, known)}")
+
+
+def did_you_mean(value: Any, known: Iterable[str]) -> str:
+    """Return the end of an error about a name: the nearest names there are, whatever their case; empty if none is near.
+
+    Args:
+        value: the name that was given.
+        known: all that are allowed.
+    """
+    folded = {name.casefold(): name for name in known}
+    near = get_close_matches(value.casefold(), folded) if isinstance(value, str) else []
+    return f"; did you mean {' or '.join(shown(folded[name]) for name in near)}?" if near else ""
 
 
 def check_callable(name: str, value: Any) -> None:

@@ -82,7 +82,7 @@ def test_changes_tiers_and_promises_as_people_write_them() -> None:
     ("parse", "text", "named"),
     [
         (lambda text: changes([text]), "5:die", "--change.*AT:ACTION:REPLICA.*'5:die'"),
-        (lambda text: changes([text]), "5:explode:a", "die, return, add .*drain.*'explode'"),
+        (lambda text: changes([text]), "5:explode:a", "die, return, add, drain.*'explode'"),
         (lambda text: tiers([text], CostModel()), "CPU:2M", "--tier.*MEDIUM:TOKENS:GB_PER_S.*'CPU:2M'"),
         (promise, "ttft", "--goodput.*ttft=1s.*'ttft'"),
         (promise, "speed=1s", "--goodput.*ttft=1s.*'speed=1s'"),

@@ -71,7 +71,7 @@ def test_it_prices_simulations_and_pickles(cost: CostModel, times: StepTimes) ->
     ("arguments", "message"),
     [
         ({"gpu": "MI300X"}, "tables are there of H100, H200, B200, A100, L40S, got gpu 'MI300X'"),
-        ({"backend": "tgi"}, "tables are there of vllm, sglang, trtllm, got 'tgi'"),
+        ({"backend": "tgi"}, "vllm, sglang, trtllm, .*'tgi'"),
         ({"model": "nobody/nothing"}, "there are tables for Qwen3-8B, .* names such as .*; got 'nobody/nothing'"),
         (
             {"tensor_parallel": 3},

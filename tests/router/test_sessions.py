@@ -170,7 +170,7 @@ def test_a_session_is_a_string_and_affinity_soft_or_hard(make_router: Make) -> N
     router = make_router(2)
     with pytest.raises(ConfigError, match=r"session key.*string.*7"):
         router.choose(TOKENS, session=7)
-    with pytest.raises(ConfigError, match=r"affinity.*'soft'.*'hard'.*'firm'"):
+    with pytest.raises(ConfigError, match=r"affinity.*soft, hard.*'firm'"):
         router.route(TOKENS, affinity="firm")
 
 

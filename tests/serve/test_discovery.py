@@ -232,7 +232,11 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path, name: str, text
     [
         ("e.txt", "a:1", r"replicas\[0\].*http://HOST:PORT"),
         ("e.json", '{"replicas": {}}', "replicas.*list"),
-        ("e.json", '{"replicas": [{"url": "http://a:1", "wait": 2}]}', r"replicas\[0\].* wait;.*url, weight"),
+        (
+            "e.json",
+            '{"replicas": [{"url": "http://a:1", "wait": 2}]}',
+            r"replicas\[0\].*'wait';.*url, weight.*'weight'",
+        ),
         ("e.json", '{"replicas": [{"url": "http://a:1", "weight": 0}]}', r"replicas\[0\].*weight.* 0,.* 0"),
         ("e.json", '{"replicas": [{"weight": 2}]}', r"replicas\[0\].*http://HOST:PORT"),
         ("e.yaml", "replicas: [", r"e\.yaml:1: .*YAML"),

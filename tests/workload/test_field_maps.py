@@ -58,7 +58,7 @@ def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("colour = 1", "colour.*block_size"),
-        ("[fields]\nprice = 'x'", r"price .*\[fields\].*time, "),
+        ("[fields]\nprice = 'x'", r"\[fields\] .*'price'; .*time, "),
         ("[fields]\ntime = 3", r"fields\.time .*3"),
         ("time_unit = 'days'", "time_unit .*s, ms, us, ns.*'days'"),
         ("block_size = 0", "block_size .*1 to 65536.* 0"),

@@ -14,6 +14,7 @@ from prefixroute.policies import CacheAware, as_policy
 from prefixroute.sim import Scenario
 from prefixroute.sim.metrics import ResultRow
 from prefixroute.sim.scenario import AnyPolicy
+from prefixroute.validation import check_choice
 
 METRIC = "usd_per_million_requests_busiest"
 """Cost: prefill dollars with capacity bought for the busiest replica. It weighs recompute and skew as bills do."""
@@ -218,8 +219,7 @@ def choose(
     Raises:
         ConfigError: an unknown objective.
     """
-    if objective not in OBJECTIVES:
-        raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    check_choice("objective", objective, OBJECTIVES)
     order = simplicity(keys=keys)
     own = [row.policy for row in comparison.rows if row.policy in (among or order) or row.policy == in_use]
     rejected = _rejected(comparison, own, in_use, most_preempted)

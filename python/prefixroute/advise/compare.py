@@ -22,6 +22,7 @@ from prefixroute.sim.pool import Jobs
 from prefixroute.sim.progress import Progress
 from prefixroute.sim.scenario import AnyPolicy
 from prefixroute.sim.sweep import OUTCOME, assumed, assumptions_dict, beyond, left_out, overload
+from prefixroute.validation import check_choice
 from prefixroute.workload import HitLosses, Workload
 
 ONE_RUN = (
@@ -281,8 +282,7 @@ def _check(scenarios: Sequence[Scenario], metric: str) -> None:
     names = [one.policy_name for one in scenarios]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"compare needs policies, each once, got {', '.join(names) or 'none'}")
-    if metric not in METRICS:
-        raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    check_choice("metric", metric, METRICS)
     if metric in TIMED_ONLY and not all(one.engine for one in scenarios):
         raise ConfigError(f"{metric} needs a timed simulation: give an engine, or --timed")
     if metric == MISSED and not all(one.promise for one in scenarios):

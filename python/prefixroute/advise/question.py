@@ -14,7 +14,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.sim import Scenario
 from prefixroute.sim.grid import seeds_of
 from prefixroute.sim.scenario import AnyPolicy
-from prefixroute.validation import check_float
+from prefixroute.validation import check_choice, check_float
 
 OTHERS = ("sglang-balanced", "smg-2026-10", "dynamo")
 """Other routers, by their presets, that are compared in every advice, and by ``compare`` where no policy is named."""
@@ -62,8 +62,7 @@ class Question:
         """Check what is varied and weighed, and the seeds."""
         sensitivity.check(self.vary)
         seeds_of(self.seeds)
-        if self.objective not in OBJECTIVES:
-            raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
+        check_choice("objective", self.objective, OBJECTIVES)
         if self.apart is not None:
             find_link(self.apart)
             if self.scenario.replicas == 1 or self.lifetimes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from prefixroute.errors import ConfigError
 from prefixroute.sim import ResultRow, Scenario
+from prefixroute.validation import check_choice
 
 SETTINGS = ("capacity", "price", "replicas")
 """What can be varied: each is halved and doubled; capacity is made unlimited, too."""
@@ -32,8 +32,7 @@ Decide = Callable[[Scenario], tuple[str, ResultRow]]
 def check(settings: Sequence[str]) -> None:
     """Raise ConfigError for a setting that cannot be varied."""
     for setting in settings:
-        if setting not in SETTINGS:
-            raise ConfigError(f"sensitivity must be one of {', '.join(SETTINGS)}, got {setting!r}")
+        check_choice("sensitivity", setting, SETTINGS)
 
 
 def vary(settings: Sequence[str], base: Scenario, usd_per_gpu_hour: float, decide: Decide) -> Iterator[Flip]:

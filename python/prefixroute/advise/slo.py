@@ -12,6 +12,7 @@ import numpy as np
 from prefixroute.advise.behind import replicas_behind
 from prefixroute.errors import ConfigError
 from prefixroute.sim import Promise, ResultRow, Run
+from prefixroute.validation import check_choice
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
 """What can be promised: time to first token; per further token of an answer, as the mean of each answer (TPOT) or
@@ -28,8 +29,7 @@ class Slo:
 
     def __post_init__(self) -> None:
         """Check the figures."""
-        if self.time not in TIMES:
-            raise ConfigError(f"an SLO is about {', '.join(TIMES)}, got {self.time!r}")
+        check_choice("the time of an SLO", self.time, TIMES)
         if not 0 < self.percentile < 100:  # noqa: PLR2004
             raise ConfigError(f"an SLO's percentile must be above 0 and below 100, got {self.percentile:g}")
         if not 0 < self.seconds < float("inf"):

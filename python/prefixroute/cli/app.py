@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from prefixroute.cli import advise, bench, compare, convert, fit, lint, plan, policies, replay, serve, simulate, trace
 from prefixroute.errors import ConfigError
+from prefixroute.validation import check_names
 
 
 class Commands(TyperGroup):
@@ -31,8 +32,8 @@ class Commands(TyperGroup):
         Raises:
             ConfigError: there is none of this name.
         """
-        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise ConfigError(f"there is no command {args[0]!r}; commands: {', '.join(self.list_commands(ctx))}")
+        if not args[0].startswith("-"):
+            check_names(ctx.command_path, "command", args[:1], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

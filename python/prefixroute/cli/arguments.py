@@ -13,6 +13,7 @@ from prefixroute.policies import as_policy
 from prefixroute.routing import BOOKED
 from prefixroute.sim import Events, FleetChange, History, Perfect, Promise, Tier
 from prefixroute.sim.observe import Observation
+from prefixroute.validation import check_choice
 
 TIMES = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0}
 AIC = "aic"
@@ -68,8 +69,7 @@ def seconds(text: str, *, what: str) -> float:
 
 def load_signal(text: str, *, timed: bool) -> str:
     """Return the name of a load signal that simulated routers have: simulated replicas report none."""
-    if text not in BOOKED:
-        raise ConfigError(f"--load must be one of {', '.join(BOOKED)}, got {text!r}")
+    check_choice("--load", text, BOOKED)
     if not timed and text != "recent":
         raise ConfigError(f"--load {text} speaks of a timed simulation: give --timed too, or recent")
     return text
@@ -85,8 +85,7 @@ def priced(speeds: str | None, given: dict[str, Any]) -> CostModel:
     source, _, backend = (speeds or CALIBRATED).partition(":")
     if source != AIC:
         if speeds is not None and speeds not in PRESETS:
-            known = ", ".join((*PRESETS, AIC, *(f"{AIC}:{name}" for name in BACKENDS)))
-            raise ConfigError(f"--speeds must be one of {known}, got {speeds!r}")
+            check_choice("--speeds", speeds, (*PRESETS, AIC, *(f"{AIC}:{name}" for name in BACKENDS)))
         return CostModel(**given, preset=speeds)
     if unused := [name for name in ("utilization", "bandwidth_utilization") if given.get(name) is not None]:
         raise ConfigError(f"--speeds {speeds} has step times of its own: leave out {' and '.join(unused)}")
@@ -156,8 +155,7 @@ def observation(text: str | None) -> Observation | None:
         except ValueError:
             raise ConfigError(f"--observe events:LOSS needs a share between 0 and 1, got {loss!r}") from None
     plain: dict[str, Observation] = {str(known): known for known in (History(), Perfect())}
-    if text not in plain:
-        raise ConfigError(f"--observe must be history, perfect, events or events:LOSS, got {text!r}")
+    check_choice("--observe", text, (*plain, "events", "events:LOSS"))
     return plain[text]
 
 

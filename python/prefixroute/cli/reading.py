@@ -11,6 +11,7 @@ from prefixroute.cli.groups import TRACE, option, parser
 from prefixroute.errors import ConfigError
 from prefixroute.sim.grid import Source
 from prefixroute.sim.progress import Progress, Work
+from prefixroute.validation import did_you_mean
 from prefixroute.workload import GENERATORS, FieldMap, LogFile, Options, Spec, Workload, keep, log_files, read_trace
 from prefixroute.workload.readers.lines import LINE_BYTES
 
@@ -89,8 +90,9 @@ class TraceOptions:
             if file.path.is_dir():
                 raise ConfigError(f"a workload is a trace, {file.label!r} is a folder: name a file in it")
             if not file.path.is_file():
-                known = ", ".join(GENERATORS)
-                raise ConfigError(f"a workload is {known} or the path of a trace; there is no file {file.label!r}")
+                known = f"{', '.join(GENERATORS)} or the path of a trace"
+                near = did_you_mean(file.label.partition(",")[0], GENERATORS)
+                raise ConfigError(f"a workload is {known}; there is no file {file.label!r}{near}")
         return files
 
     @property

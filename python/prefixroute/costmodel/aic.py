@@ -19,7 +19,7 @@ from prefixroute.costmodel.gpus import find_gpu
 from prefixroute.costmodel.models import hub_names
 from prefixroute.costmodel.steptimes import Axis, Points, StepTimes
 from prefixroute.errors import ConfigError
-from prefixroute.validation import shown
+from prefixroute.validation import check_choice, shown
 
 if TYPE_CHECKING:
     from aiconfigurator_core.sdk.engine import EngineHandle
@@ -162,8 +162,7 @@ def _asked(
 ) -> _Asked:
     from aiconfigurator_core.sdk import common  # noqa: PLC0415 - heavy, and an extra
 
-    if backend not in BACKENDS:
-        raise ConfigError(f"tables are there of {', '.join(BACKENDS)}, got {shown(backend)}")
+    check_choice("backend", backend, BACKENDS)
     name = find_gpu(gpu).name
     if name not in SYSTEMS:
         raise ConfigError(f"tables are there of {', '.join(SYSTEMS)}, got gpu {shown(gpu)}")
@@ -177,8 +176,7 @@ def _asked(
 def _formats(weight_format: str | None) -> dict[str, str]:
     if weight_format is None:
         return {}
-    if weight_format not in _PRODUCTS:
-        raise ConfigError(f"weight_format must be one of {', '.join(_PRODUCTS)}, got {shown(weight_format)}")
+    check_choice("weight_format", weight_format, _PRODUCTS)
     kind = _PRODUCTS[weight_format]
     products = {} if weight_format in _ONLY_EXPERTS else {"gemm_quant_mode": kind}
     return products if weight_format in _NO_EXPERTS else {**products, "moe_quant_mode": kind}

@@ -28,7 +28,7 @@ from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.speeds import PricedReplica, price_steps
 from prefixroute.costmodel.steptimes import StepTimes
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_instance, check_int, shown
+from prefixroute.validation import check_choice, check_float, check_instance, check_int
 
 PRESETS = (CALIBRATED, ARTICLE)
 """How steps are priced unless step times are given."""
@@ -112,8 +112,7 @@ class CostModel:
         given = locals()
         self._arguments: dict[str, Any] = {name: given[name] for name in _ARGUMENTS}
         self.preset = CALIBRATED if preset is None else preset
-        if self.preset not in PRESETS:
-            raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
+        check_choice("preset", self.preset, PRESETS)
         self.gpu = gpu if isinstance(gpu, Gpu) else find_gpu(DEFAULT_GPU if gpu is None else gpu)
         shape = model if isinstance(model, ModelShape) else find_model(DEFAULT_MODEL if model is None else model)
         self.model = shape.stored_as(weight_bytes, weight_format, kv_bytes)

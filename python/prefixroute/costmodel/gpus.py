@@ -8,8 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from prefixroute.errors import ConfigError
-from prefixroute.validation import check_fields, check_float, shown
+from prefixroute.validation import check_choice, check_fields, check_float
 
 MOST_USD_PER_HOUR = 1_000_000
 """Far above any price; dollars stay finite."""
@@ -194,7 +193,6 @@ def find_gpu(name: str) -> Gpu:
     Raises:
         ConfigError: if there is none; the message lists the known ones.
     """
-    for known, gpu in gpus().items():
-        if isinstance(name, str) and known.lower() == name.lower():
-            return gpu
-    raise ConfigError(f"gpu must be one of {', '.join(gpus())}, got {shown(name)}")
+    found = next((known for known in gpus() if isinstance(name, str) and known.lower() == name.lower()), name)
+    check_choice("gpu", found, gpus())
+    return gpus()[found]

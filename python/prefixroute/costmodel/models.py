@@ -12,7 +12,7 @@ from typing import Any
 from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
-from prefixroute.validation import shown
+from prefixroute.validation import did_you_mean, shown
 
 QUANTISED_APART = "hf_quant_config.json"
 """Where ModelOpt writes how a model is quantised."""
@@ -56,7 +56,8 @@ def find_model(name: str | Path) -> ModelShape:
         path /= "config.json"
     if path.suffix == ".json":
         return read_config(path)
-    raise ConfigError(f"model must be one of {', '.join(models())} or the path of a config.json, got {str(name)!r}")
+    allowed = f"one of {', '.join(models())} or the path of a config.json"
+    raise ConfigError(f"model must be {allowed}, got {str(name)!r}{did_you_mean(name, models())}")
 
 
 def read_config(path: str | Path, *, name: str | None = None) -> ModelShape:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from prefixroute.costmodel.storage import BF16_BYTES, FORMATS
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_fields, check_float, check_given, check_int, shown
+from prefixroute.validation import check_choice, check_fields, check_float, check_given, check_int
 
 WIDEST_BYTES = 8
 _MOST = 1e24
@@ -282,5 +282,4 @@ class ModelShape:
 
 
 def _check_format(name: str) -> None:
-    if name not in FORMATS:
-        raise ConfigError(f"weight_format must be one of {', '.join(FORMATS)}, got {shown(name)}")
+    check_choice("weight_format", name, FORMATS)

@@ -11,7 +11,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Content, HashScheme, NotReproducibleError, SchemeChoice
-from prefixroute.validation import check_int, shown
+from prefixroute.validation import check_choice, check_int, shown
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 """Values of vLLM's ``--prefix-caching-hash-algo``."""
@@ -54,8 +54,7 @@ class VllmHashes(HashScheme[bytes]):
 
     def __post_init__(self) -> None:
         """Work out the digest of the root."""
-        if self.algorithm not in ALGORITHMS:
-            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {shown(self.algorithm)}")
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
         if self.seed is not None and not isinstance(self.seed, str):
             raise ConfigError(f"seed must be the text of PYTHONHASHSEED, got {shown(self.seed)}")
         if self.seed is None and (self.legacy or self.algorithm.startswith("xxhash")):

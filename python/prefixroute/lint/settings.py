@@ -10,7 +10,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
-from prefixroute.validation import check_float, check_int, shown
+from prefixroute.validation import check_float, check_int, check_names, shown
 
 _SECTIONS = ("engine", "engines", "router", "api")
 _SIZES = ("capacity_tokens", "max_total_tokens", "kv_cache_tokens")
@@ -202,9 +202,7 @@ def _section(kind: type[Any], name: str, table: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{name} must be a table, got {section!r:.80}")
     known = {one.name: str(one.type) for one in fields(kind)}
     given = {str(key).replace("-", "_"): value for key, value in section.items()}
-    unknown = given.keys() - known.keys()
-    if unknown:
-        raise ConfigError(f"{name} has unknown keys {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+    check_names(name, "key", given, known)
     for key, value in given.items():
         if known[key].startswith("int"):
             check_int(f"{key} of {name}", value, 1)

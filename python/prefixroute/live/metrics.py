@@ -10,9 +10,9 @@ from importlib.resources import files
 from math import isfinite
 from typing import Any
 
-from prefixroute.errors import ConfigError, EventError
+from prefixroute.errors import EventError
 from prefixroute.extras import extra_module
-from prefixroute.validation import shown
+from prefixroute.validation import check_choice
 
 MAX_TEXT_BYTES = 16 << 20
 """Metrics longer than this are not read."""
@@ -74,10 +74,8 @@ def metric_names() -> dict[str, MetricNames]:
 
 def engine_named(engine: str) -> MetricNames:
     """Return the names of an engine; raise ConfigError if it is not known."""
-    try:
-        return metric_names()[engine]
-    except KeyError:
-        raise ConfigError(f"engine must be one of {', '.join(metric_names())}, got {shown(engine)}") from None
+    check_choice("engine", engine, metric_names())
+    return metric_names()[engine]
 
 
 def read_metrics(text: str, engine: str | None = None, *, rank: int | None = None) -> EngineReading:

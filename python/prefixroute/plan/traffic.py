@@ -10,7 +10,7 @@ from prefixroute.document import figures
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.plan.replay import Found, Replay
 from prefixroute.providers.catalog import STANDARD, Mode, Model, Price
-from prefixroute.validation import check_float, check_int
+from prefixroute.validation import check_choice, check_float, check_int
 from prefixroute.workload import Request, Workload
 
 CLASSES: dict[str, Callable[[Request], str | None]] = {
@@ -276,8 +276,8 @@ def plan_trace(
 def _replayed(model: Model, mode: str | None, by: Sequence[str]) -> Mode:
     """Return the mode by whose rules a trace is replayed; refuse one that is not for it, and classes that are none."""
     used = model.mode(mode)
-    if unknown := [name for name in by if name not in CLASSES]:
-        raise ConfigError(f"sessions are classed by {', '.join(CLASSES)}, got {', '.join(map(str, unknown))}")
+    for name in by:
+        check_choice("what sessions are classed by", name, CLASSES)
     if used.kind == "stored":
         raise ConfigError(
             f"entries of {model.id} ({used.name}) are made by hand: plan them with their rent, not from a trace"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -18,7 +17,7 @@ from prefixroute.policies.scored import LinearCost, LMetric, MinTtft, PrebleE2, 
 from prefixroute.policies.spread import LeastLoaded, PowerOfTwo, Random, RoundRobin
 from prefixroute.policies.transfer import TransferCost
 from prefixroute.policies.view import View
-from prefixroute.validation import shown
+from prefixroute.validation import check_names, did_you_mean, shown
 
 _ALL: tuple[type[Policy], ...] = (
     RoundRobin,
@@ -96,8 +95,9 @@ def _setting(name: str, policy: Policy, text: str) -> tuple[str, Any]:
     """Return a parameter of a policy and its value, of the kind that the present one has, from ``name=value``."""
     parameter, equals, value = text.partition("=")
     known = _values(policy)
-    if not equals or parameter not in known:
-        raise ConfigError(f"{name} takes {', '.join(f'{one}=' for one in known) or 'no parameters'}, got {shown(text)}")
+    check_names(name, "parameter", [parameter], known)
+    if not equals:
+        raise ConfigError(f"{name} takes {parameter}=VALUE, got {shown(text)}")
     kind = type(known[parameter])
     if issubclass(kind, Policy):
         return parameter, build({"name": value}, POLICIES)
@@ -115,10 +115,8 @@ def _setting(name: str, policy: Policy, text: str) -> tuple[str, Any]:
 
 
 def _unknown(name: str) -> ConfigError:
-    near = difflib.get_close_matches(str(name), [*POLICIES, *presets()])
-    nearest = f"nearest are {', '.join(near)}; " if near else ""
     known = f"policies: {', '.join(POLICIES)}; presets: {', '.join(presets())}"
-    return ConfigError(f"no policy {shown(name)}; {nearest}{known}")
+    return ConfigError(f"no policy {shown(name)}; {known}{did_you_mean(name, (*POLICIES, *presets()))}")
 
 
 NOT_CHECKED = "Not checked: it follows the original's text and code, and was not run beside it."

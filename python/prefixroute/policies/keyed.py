@@ -18,7 +18,7 @@ from prefixroute.columns import Kernel
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import MOST_TOKENS, Compiled, Policy, check_parameters, kernel_of
 from prefixroute.policies.spread import POWER_OF_TWO
-from prefixroute.validation import check_instance, check_int, shown
+from prefixroute.validation import check_choice, check_instance, check_int
 
 CACHED_KEY = 256
 """Characters up to which the hash of a key is remembered, so that what is remembered is bounded in bytes."""
@@ -42,8 +42,7 @@ def name_hash(name: str, seed: int) -> int:
 
 
 def _check_key(policy: str, key: str) -> None:
-    if key not in Kernel.KEYS:
-        raise ConfigError(f"{policy} key must be one of {', '.join(Kernel.KEYS)}, got {shown(key)}")
+    check_choice(f"{policy} key", key, Kernel.KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,7 @@ class Session(Compiled):
     def __post_init__(self) -> None:
         """Check the fallback and the placement."""
         check_parameters(self)
-        if self.placement not in {"rendezvous", "fallback"}:
-            raise ConfigError(f"session placement must be 'rendezvous' or 'fallback', got {shown(self.placement)}")
+        check_choice("session placement", self.placement, ("rendezvous", "fallback"))
 
     def required_signals(self) -> frozenset[str]:
         """Signals of the fallback."""

@@ -7,11 +7,10 @@ from math import inf
 from typing import ClassVar
 
 from prefixroute.columns import Kernel
-from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Compiled, Policy, check_parameters, kernel_of
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.spread import LEAST_LOADED
-from prefixroute.validation import check_float, shown
+from prefixroute.validation import check_choice, check_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,8 @@ class CacheAware(Compiled):
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
         check_parameters(self)
-        if self.spill not in Kernel.SPILLS:
-            raise ConfigError(f"cache-aware spill must be one of {', '.join(Kernel.SPILLS)}, got {shown(self.spill)}")
-        if self.holders not in Kernel.HOLDERS:
-            raise ConfigError(
-                f"cache-aware holders must be one of {', '.join(Kernel.HOLDERS)}, got {shown(self.holders)}"
-            )
+        check_choice("cache-aware spill", self.spill, Kernel.SPILLS)
+        check_choice("cache-aware holders", self.holders, Kernel.HOLDERS)
         check_float("cache-aware min_match_ratio", self.min_match_ratio, 0, 1)
         for name in ("spill_ratio", "spill_gap", "gate_ratio", "gate_gap"):
             check_float(f"cache-aware {name}", getattr(self, name), 0, endless=True)

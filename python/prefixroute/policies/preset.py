@@ -11,7 +11,7 @@ from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Policy
-from prefixroute.validation import shown
+from prefixroute.validation import check_names, did_you_mean, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,8 @@ class Preset:
 def read_preset(text: str, kinds: Mapping[str, type[Policy]]) -> Preset:
     """Return a preset from its TOML text; raise :class:`ConfigError` if it names what does not exist."""
     data = tomllib.loads(text)
-    unknown = set(data) - {"name", "date", "source", "differs", "checked", "policy", "belief"}
-    if unknown:
-        raise ConfigError(f"preset {data.get('name')!r} has unknown keys {', '.join(sorted(unknown))}")
+    known = ("name", "date", "source", "differs", "checked", "policy", "belief")
+    check_names(f"preset {data.get('name')!r}", "key", data, known)
     return Preset(
         name=data["name"],
         date=data["date"],
@@ -70,13 +69,9 @@ def build(spec: Mapping[str, Any], kinds: Mapping[str, type[Policy]]) -> Policy:
     """Return a policy from a table: its ``name``, and its parameters; a table within is a policy again."""
     name = spec.get("name", "")
     if name not in kinds:
-        raise ConfigError(f"no policy {shown(name)}; known: {', '.join(kinds)}")
-    allowed = {field.name for field in fields(kinds[name])}  # type: ignore[arg-type]  # every policy is a dataclass
-    unknown = set(spec) - allowed - {"name"}
-    if unknown:
-        raise ConfigError(
-            f"{name} takes {', '.join(sorted(allowed)) or 'no parameters'}, got {', '.join(sorted(unknown))}"
-        )
+        raise ConfigError(f"no policy {shown(name)}; known: {', '.join(kinds)}{did_you_mean(name, kinds)}")
+    allowed = [field.name for field in fields(kinds[name])]  # type: ignore[arg-type]  # every policy is a dataclass
+    check_names(name, "parameter", [key for key in spec if key != "name"], allowed)
     values = {key: _value(value, kinds) for key, value in spec.items() if key != "name"}
     return kinds[name](**values)
 

@@ -12,7 +12,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Policy, Scored, Scores, check_number, check_parameters, is_column, seen
 from prefixroute.policies.view import View
-from prefixroute.validation import check_float, shown
+from prefixroute.validation import check_choice, check_float, shown
 
 COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
@@ -77,8 +77,7 @@ class LinearCost(Scored):
     def __post_init__(self) -> None:
         """Check the unit and the temperature."""
         check_parameters(self)
-        if self.unit not in {"tokens", "seconds"}:
-            raise ConfigError(f"linear-cost unit must be 'tokens' or 'seconds', got {shown(self.unit)}")
+        check_choice("linear-cost unit", self.unit, ("tokens", "seconds"))
         if self.active and self.unit != "tokens":
             raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {shown(self.unit)}")
         check_float("linear-cost temperature", self.temperature, 0)
@@ -119,8 +118,7 @@ class LMetric(Scored):
     def __post_init__(self) -> None:
         """Check what the batch is measured in."""
         check_parameters(self)
-        if self.batch not in {"requests", "decode-tokens"}:
-            raise ConfigError(f"lmetric batch must be 'requests' or 'decode-tokens', got {shown(self.batch)}")
+        check_choice("lmetric batch", self.batch, ("requests", "decode-tokens"))
 
     def required_signals(self) -> frozenset[str]:
         """What is queued, and what the batch is measured in."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prefixroute.columns import Kernel
-from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Compiled, check_parameters
-from prefixroute.validation import shown
+from prefixroute.validation import check_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,7 @@ class LeastLoaded(Compiled):
     def __post_init__(self) -> None:
         """Check the measure."""
         check_parameters(self)
-        if self.by not in _MEASURES:
-            raise ConfigError(f"least-loaded by must be one of {', '.join(_MEASURES)}, got {shown(self.by)}")
+        check_choice("least-loaded by", self.by, _MEASURES)
 
     def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""
@@ -100,8 +98,7 @@ class PowerOfTwo(Compiled):
     def __post_init__(self) -> None:
         """Check the measure."""
         check_parameters(self)
-        if self.by not in {"load", "ranks"}:
-            raise ConfigError(f"power-of-two by must be 'load' or 'ranks', got {shown(self.by)}")
+        check_choice("power-of-two by", self.by, ("load", "ranks"))
 
     def required_signals(self) -> frozenset[str]:
         """Only the signals of the chosen measure."""

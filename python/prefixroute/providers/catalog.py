@@ -7,7 +7,6 @@ vocabulary of rules covers all of them (:class:`Mode`). A user's own file has th
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from typing import Any
 
 from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_given, check_int, shown
+from prefixroute.validation import check_choice, check_float, check_given, check_int, did_you_mean, shown
 
 KINDS = ("marks", "automatic", "keyed", "stored")
 """How a prompt gets into a cache: by marks in it, by itself, helped by a routing key, or as an object one makes."""
@@ -102,10 +101,7 @@ class Mode:
     def __post_init__(self) -> None:
         """Check words and figures."""
         for name, allowed in (("kind", KINDS), ("match", MATCHES), ("readable", READABLE)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"{name} of mode {shown(self.name)} must be {' or '.join(allowed)}, got {getattr(self, name)!r}"
-                )
+            check_choice(f"{name} of mode {shown(self.name)}", getattr(self, name), allowed)
         if not self.lifetimes:
             raise ConfigError(f"mode {shown(self.name)} must have a lifetime")
         counts = (
@@ -369,6 +365,5 @@ def nearest_model(name: str, among: Iterable[Provider]) -> Model:
                 known.setdefault(label, model)
     if isinstance(name, str) and name in known:
         return known[name]
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
-    others = f"nearest are {', '.join(near)}" if near else f"known are {', '.join(known)}"
-    raise ConfigError(f"no prices for the model {shown(name)}; {others}; a file of your own can name it")
+    others = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+    raise ConfigError(f"no prices for the model {shown(name)}; a file of your own can name it{others}")

@@ -14,7 +14,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import Lifetime, Mode, Model, Price, Provider, nearest_model
 from prefixroute.providers.usage import FORMS
-from prefixroute.validation import shown
+from prefixroute.validation import check_choice, check_names, shown
 
 
 @cache
@@ -35,11 +35,9 @@ def find_provider(name: str, own: Iterable[Provider] = ()) -> Provider:
     Raises:
         ConfigError: there is none.
     """
-    known = [*own, *providers()]
-    for provider in known:
-        if provider.name == name:
-            return provider
-    raise ConfigError(f"a provider is {', '.join(dict.fromkeys(one.name for one in known))}, got {shown(name)}")
+    known = {one.name: one for one in (*reversed(providers()), *reversed(tuple(own)))}
+    check_choice("a provider", name, sorted(known))
+    return known[name]
 
 
 def find_model(name: str, own: Iterable[Provider] = ()) -> Model:
@@ -98,8 +96,7 @@ def _provider(table: Mapping[str, Any]) -> Provider:
         raise ConfigError(f"date must be a date such as 2026-11-15, got {shown(day)}")
     common = {"provider": given.get("name"), "date": day} | ({"source": given["source"]} if "source" in given else {})
     models = tuple(_model(one, modes, common) for one in _tables(given.pop("models", []), "models"))
-    if given.get("usage") not in list(FORMS):
-        raise ConfigError(f"usage must be {', '.join(FORMS)}, got {given.get('usage')!r}")
+    check_choice("usage", given.get("usage"), FORMS)
     provider: Provider = _made(Provider, {**given, "models": models}, "the file")
     provider.model()
     return provider
@@ -145,9 +142,7 @@ def _tables(value: Any, name: str) -> list[dict[str, Any]]:
 def _made(kind: type[Any], given: Mapping[str, Any], what: str) -> Any:
     """Return an object of one of the classes from its fields; every key must be one of them, and words must be text."""
     known = {one.name: one for one in fields(kind)}
-    unknown = given.keys() - known.keys()
-    if unknown:
-        raise ConfigError(f"{what} has unknown keys {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+    check_names(what, "key", given, known)
     missing = [
         name
         for name, one in known.items()

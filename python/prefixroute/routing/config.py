@@ -18,7 +18,7 @@ from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
 from prefixroute.routing.prompts import check_prompts
 from prefixroute.types import Caps, Timing
-from prefixroute.validation import check_callable, check_instance, check_int, shown
+from prefixroute.validation import check_callable, check_choice, check_instance, check_int, check_names, shown
 
 if TYPE_CHECKING:
     from prefixroute.policies import Answer, View
@@ -101,8 +101,7 @@ class RouterConfig:
         if self.recent_window is not None:
             check_int("recent_window", self.recent_window, 1)
         check_callable("clock", self.clock)
-        if not isinstance(self.load, str) or self.load not in LOADS:
-            raise ConfigError(f"load must be one of {', '.join(LOADS)}, got {shown(self.load)}")
+        check_choice("load", self.load, LOADS)
         check_instance("caps", self.caps, Caps)
         check_instance("timing", self.timing, Timing)
         check_prompts(self.prompt_kind, self.render, self.tokenizer)
@@ -126,10 +125,8 @@ class RouterConfig:
             ConfigError: an option does not exist, or is outside of what is allowed.
         """
         known = {field.name for field in fields(cls)}
-        unknown = sorted(set(options) - known)
-        if unknown:
-            there = ", ".join(sorted(known.union(others)))
-            raise ConfigError(f"a router has no option {', '.join(unknown)}; there are {there}")
+        if not known.issuperset(options):
+            check_names("a router", "option", sorted(set(options) - known), sorted(known.union(others)))
         return cls(**options)
 
     @property

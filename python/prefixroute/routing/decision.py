@@ -10,7 +10,7 @@ from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
 from prefixroute.policies.view import View
 from prefixroute.types import new_tuple
-from prefixroute.validation import check_int, shown
+from prefixroute.validation import check_choice, check_int, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Blocks
@@ -44,10 +44,8 @@ def limits_of(
     candidates: Iterable[str] | None, exclude: Iterable[str] | None, affinity: str, unknown_candidates: str
 ) -> DecisionLimits:
     """Return the caller's limits, kept for a retry; refuse a bare string, and words that are not known."""
-    if affinity not in ("soft", "hard"):  # a tuple compares what cannot be hashed
-        raise ConfigError(f"affinity must be 'soft' or 'hard', got {shown(affinity)}")
-    if unknown_candidates not in ("raise", "ignore"):
-        raise ConfigError(f"unknown_candidates must be 'raise' or 'ignore', got {shown(unknown_candidates)}")
+    check_choice("affinity", affinity, ("soft", "hard"))
+    check_choice("unknown_candidates", unknown_candidates, ("raise", "ignore"))
     if candidates is None and exclude is None and affinity == "soft":
         return NO_LIMITS
     ignores = unknown_candidates == "ignore"

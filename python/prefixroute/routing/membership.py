@@ -14,7 +14,7 @@ from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
 from prefixroute.routing.cache_names import MAX_ADAPTERS
 from prefixroute.routing.fleet import MEDIA, SUSPENDED
 from prefixroute.types import LoadReport, Replica
-from prefixroute.validation import check_callable, check_instance, shown
+from prefixroute.validation import check_callable, check_instance, check_names, shown
 
 if TYPE_CHECKING:
     from prefixroute.routing.fleet import Member
@@ -158,9 +158,7 @@ def report(state: RouterState, name: str, loads: LoadReport) -> bool:
 def load_report(at: float, loads: Mapping[str, Any]) -> LoadReport:
     """Return a report with these fields; raise :class:`ConfigError` for one that does not exist."""
     fields = [field for field in LoadReport.__dataclass_fields__ if field != "at"]
-    unknown = sorted(set(loads) - set(fields))
-    if unknown:
-        raise ConfigError(f"update_load takes {', '.join(fields)}; got {', '.join(unknown)}")
+    check_names("update_load", "argument", loads, fields)
     return LoadReport(at, **loads)
 
 

@@ -11,7 +11,7 @@ from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import CanonicalForm, answer_messages
-from prefixroute.validation import check_callable, shown
+from prefixroute.validation import check_callable, check_choice, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -245,8 +245,7 @@ def _ids(tokens: Any) -> NDArray[Any]:
 
 def check_kind(kind: Any) -> None:
     """Raise :class:`ConfigError` for a kind of prompt that does not exist."""
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ConfigError(f"prompt_kind must be one of {', '.join(KINDS)}, got {shown(kind)}")
+    check_choice("prompt_kind", kind, KINDS)
 
 
 def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.serve.settings import SECTIONS, Settings, option_named
+from prefixroute.validation import check_names
 
 Lines = dict[str, int]
 """The line of each key, by its full name."""
@@ -51,8 +52,7 @@ def _flat(values: Mapping[str, Any], path: str, lines: Lines) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section, options in values.items():
         where = _at(path, lines, section)
-        if section not in SECTIONS:
-            raise ConfigError(f"{where}: there is no section {section!r}; sections: {', '.join(SECTIONS)}")
+        check_names(f"{where}: the server", "section", [section], SECTIONS)
         if options is None:
             continue
         if not isinstance(options, Mapping):

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_float, check_instance, check_int
+from prefixroute.validation import check_choice, check_float, check_instance, check_int
 
 Check = Callable[[str, Any], Any]
 """Takes an option's name and a value, and returns the value as it is kept; raises ConfigError for what is not
@@ -121,14 +121,12 @@ def fraction() -> Kind:
 
 def word(*choices: str) -> Kind:
     """Return the kind of one of a few words."""
-    allowed = "one of " + ", ".join(choices)
 
     def check(name: str, value: Any) -> Any:
-        if value not in choices:
-            raise ConfigError(f"{name} must be {allowed}, got {value!r}")
+        check_choice(name, value, choices)
         return value
 
-    return Kind(allowed, check)
+    return Kind(f"one of {', '.join(choices)}", check)
 
 
 def text(allowed: str = "a text", *, empty: bool = False) -> Kind:

@@ -28,6 +28,7 @@ from prefixroute.serve.options import (
     text,
     word,
 )
+from prefixroute.validation import check_names
 
 MAX_PORT = 65_535
 
@@ -344,10 +345,7 @@ def option_named(name: str) -> Option:
         ConfigError: there is no such option; the message says which there are.
     """
     section, _, key = name.partition(".")
-    if section not in OPTIONS:
-        raise ConfigError(f"there is no section {section!r}; sections: {', '.join(OPTIONS)}")
-    for one in OPTIONS[section]:
-        if one.name == name:
-            return one
-    known = ", ".join(one.key for one in OPTIONS[section])
-    raise ConfigError(f"{section} has no option {key!r}; options: {known}")
+    check_names("the server", "section", [section], OPTIONS)
+    options = {one.key: one for one in OPTIONS[section]}
+    check_names(section, "option", [key], options)
+    return options[key]

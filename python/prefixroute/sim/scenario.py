@@ -13,7 +13,7 @@ from prefixroute.sim.engine import EngineModel
 from prefixroute.sim.observe import Events, History, Observation, Perfect
 from prefixroute.sim.split import Split
 from prefixroute.sim.stores import Tier
-from prefixroute.validation import check_fields, check_float, check_given, check_int, shown
+from prefixroute.validation import check_choice, check_fields, check_float, check_given, check_int, shown
 
 CacheKind = Literal["blocks", "entries"]
 FrontKind = Literal["round-robin", "sticky"]
@@ -47,8 +47,7 @@ class FleetChange:
     def __post_init__(self) -> None:
         """Check time and action."""
         check_float("the time of a change of the fleet", self.at, 0)
-        if self.action not in ("die", "return", "add", "drain"):
-            raise ConfigError(f"a change of the fleet must be die, return, add or drain, got {shown(self.action)}")
+        check_choice("a change of the fleet", self.action, ("die", "return", "add", "drain"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +138,8 @@ class Scenario:
         check_given(self, check_int, "recent_window", low=1)
         if self.capacity_tokens is not None:
             check_int("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
-        if self.cache not in ("blocks", "entries"):
-            raise ConfigError(f"cache must be 'blocks' or 'entries', got {shown(self.cache)}")
-        if self.front not in ("round-robin", "sticky"):
-            raise ConfigError(f"front must be 'round-robin' or 'sticky', got {shown(self.front)}")
+        check_choice("cache", self.cache, ("blocks", "entries"))
+        check_choice("front", self.front, ("round-robin", "sticky"))
         if self.promise is not None and not self.engine:
             raise ConfigError("a promise needs a timed simulation: give an engine, or --timed")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from prefixroute.errors import ConfigError
 from prefixroute.sim.engine import CHUNK_TOKENS, MAX_RUNNING, StepCost
 from prefixroute.testing.kv_events import Format
 from prefixroute.testing.publisher import BUFFER_STEPS
-from prefixroute.validation import check_float, check_instance, check_int, shown
+from prefixroute.validation import check_choice, check_float, check_instance, check_int, check_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         """Refuse what no engine can be."""
-        if self.format not in {"vllm", "sglang"}:
-            raise ConfigError(f"format must be vllm or sglang, got {shown(self.format)}")
+        check_choice("format", self.format, ("vllm", "sglang"))
         for name in ("block_size", "capacity_tokens", "chunk_tokens", "max_running", "buffer_steps"):
             check_int(name, getattr(self, name), 1)
         check_float("speed", self.speed, 0, above=True)
@@ -92,7 +90,5 @@ class Behaviour:
             fields: by name.
         """
         check_instance("behaviour", fields, dict)
-        unknown = sorted(set(fields) - set(self.__dataclass_fields__))
-        if unknown:
-            raise ConfigError(f"behaviour has {', '.join(self.__dataclass_fields__)}; got {', '.join(unknown)}")
+        check_names("behaviour", "field", fields, self.__dataclass_fields__)
         return replace(self, **fields)

@@ -13,7 +13,7 @@ from typing import Any
 
 from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
-from prefixroute.validation import shown
+from prefixroute.validation import check_names, shown
 from prefixroute.workload.agents import AgentsShape, agents
 from prefixroute.workload.arrivals import Arrivals, Bursty, Even, Poisson
 from prefixroute.workload.chat import ChatShape, chat
@@ -76,10 +76,7 @@ class Spec:
         name = ",".join(parts)
         settings = text[len(name) + 1 :].split(",") if len(text) > len(name) else []
         spec = cls(name, tuple((key, value) for key, _, value in (setting.partition("=") for setting in settings)))
-        known = spec.known
-        for key, _ in spec.settings:
-            if key not in known:
-                raise ConfigError(f"{name} has no setting {shown(key)}; it has {', '.join(known)}")
+        check_names(name, "setting", [key for key, _ in spec.settings], spec.known)
         return spec
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.validation import shown
+from prefixroute.validation import check_choice
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.kept import keep
 from prefixroute.workload.order import SessionFinder, in_order, placed
@@ -164,11 +164,9 @@ def _samples(file: LogFile, options: Options) -> Iterator[FirstRow]:
 
 def _format(sample: FirstRow, options: Options) -> Format:
     if options.format is not None:
-        for known in FORMATS:
-            if options.format == known.NAME:
-                return known
-        names = ", ".join(known.NAME for known in FORMATS)
-        raise ConfigError(f"trace format must be one of {names}, got {shown(options.format)}")
+        named = {one.NAME: one for one in FORMATS}
+        check_choice("trace format", options.format, named)
+        return named[options.format]
     if options.fields is not None:
         if sample.fields is None:
             where, start = f"{sample.file}:{sample.line}", sample.text.strip()[:60]

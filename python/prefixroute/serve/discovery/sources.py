@@ -14,7 +14,7 @@ from prefixroute.serve.config import parse
 from prefixroute.serve.discovery.kubernetes import KubernetesSource
 from prefixroute.serve.settings import Discovery, base_url
 from prefixroute.types import Replica
-from prefixroute.validation import check_instance
+from prefixroute.validation import check_instance, check_names
 
 Found = dict[str, Replica]
 """Engines by their base URLs."""
@@ -110,9 +110,7 @@ class FileSource:
         where = f"{self._path}: replicas[{at}]"
         if not isinstance(one, Mapping):
             return base_url(where, one), Replica()
-        unknown = sorted(set(one) - {"url", *self._FIELDS})
-        if unknown:
-            raise ConfigError(f"{where} has no {', '.join(unknown)}; there are url, {', '.join(self._FIELDS)}")
+        check_names(where, "key", one, ("url", *self._FIELDS))
         try:
             return base_url(where, one.get("url")), Replica(**{key: one[key] for key in one if key != "url"})
         except ConfigError as error:

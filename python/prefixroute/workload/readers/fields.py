@@ -17,6 +17,7 @@ from typing import Any
 
 from prefixroute.errors import FieldMapError
 from prefixroute.limits import MAX_BLOCK_SIZE
+from prefixroute.validation import check_names
 from prefixroute.workload.readers.layouts import DEFAULT_PATHS
 from prefixroute.workload.readers.lines import json_in
 from prefixroute.workload.readers.row import shown
@@ -96,17 +97,13 @@ class FieldMap:
         Raises:
             FieldMapError: a key or a path is not allowed.
         """
-        settings = {one.name for one in dataclass_fields(cls)} - {"paths"}
-        known = settings | {"fields"}
-        if unknown := table.keys() - known:
-            raise FieldMapError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+        settings = [one.name for one in dataclass_fields(cls) if one.name != "paths"]
+        known = [*settings, "fields"]
+        check_names(where, "key", table, known, FieldMapError)
         fields = table.get("fields", {})
         if not isinstance(fields, Mapping):
             raise FieldMapError(f"{where}: [fields] must be a table of names and paths, got {shown(fields)}")
-        if unknown := fields.keys() - DEFAULT_PATHS.keys():
-            raise FieldMapError(
-                f"{where}: unknown {', '.join(sorted(unknown))} in [fields]; known are {', '.join(DEFAULT_PATHS)}"
-            )
+        check_names(f"{where}: [fields]", "field", fields, DEFAULT_PATHS, FieldMapError)
         paths = {**DEFAULT_PATHS, **{name: _paths(where, name, value) for name, value in fields.items()}}
         for name in ("time_unit", "duration_unit"):
             if name in table and table[name] not in list(_UNITS):  # a list, which holds what cannot be hashed
