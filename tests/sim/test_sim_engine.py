@@ -150,7 +150,7 @@ def test_a_single_server_waits_as_theory_says(kind: str, load: float) -> None:
     # Asymptotic variance of the mean wait in M/M/1 (Daley 1968); M/D/1 varies about half as much.
     deviation = half * (load * (load**3 - 4 * load**2 + 5 * load + 2) / (1 - load) ** 4 / count) ** 0.5
     assert waited == pytest.approx(expected, abs=4 * deviation)
-    assert 4 * deviation < 0.25 * expected, "a test that cannot fail is none"
+    assert 4 * deviation < 0.25 * expected  # else the test could not fail
     assert fleet.busy_s == pytest.approx(draws.sum())
 
 
@@ -175,7 +175,7 @@ def test_requests_are_conserved_and_their_times_are_in_order(seed: int) -> None:
         assert job.arrival <= job.started < job.first_token <= job.finished
         assert (job.first_token == job.finished) == (job.ask.output_tokens == 1)
         assert job.hit == min(job.ask.hit, job.ask.prompt_tokens - 1)
-    assert all(one.started <= other.started for one, other in pairwise(jobs)), "first come, first served"
+    assert all(one.started <= other.started for one, other in pairwise(jobs))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -186,8 +186,7 @@ def test_no_replica_idles_beside_its_queue(seed: int) -> None:
         idle += (at - last) * (present == 0)
         present, last = present + change, at
     assert fleet.busy_s == pytest.approx(last - idle)
-    decoded = sum(decodes for _, decodes, _ in fleet.cost.steps)
-    assert decoded > 0, "the run must have had decode steps, or this says little"
+    assert sum(decodes for _, decodes, _ in fleet.cost.steps) > 0  # else this says little
     computed = sum(tokens for chunks, _, _ in fleet.cost.steps for tokens, _ in chunks)
     assert computed == sum(job.ask.prompt_tokens - job.hit for job in jobs)
 
@@ -282,7 +281,7 @@ def test_an_arrival_waits_for_the_decode_step_under_way_and_no_longer() -> None:
     early, late = Fleet(Linear()).run([(0.0, Ask(10, 100)), (35.0, Ask(5))])
     assert early.first_token == 10.0
     assert (late.started, late.first_token) == (40.0, 40.0 + 5 + 10)
-    assert early.finished == 10 + 99 * 10 + 5, "all decode steps, one of them longer by the prefill of the other"
+    assert early.finished == 10 + 99 * 10 + 5  # one decode step is longer by the prefill of the other
 
 
 def test_the_context_of_decode_is_what_was_computed() -> None:
@@ -304,7 +303,7 @@ def test_an_answer_that_grows_takes_the_room_of_the_request_that_came_last() -> 
     assert fleet.cluster.preempted == 1
     assert first.finished < second.finished
     alone = first.finished - second.first_token
-    assert second.finished - first.finished < alone + 100, "what it had computed is still in the cache, most of it"
+    assert second.finished - first.finished < alone + 100  # most of what it had computed is still in the cache
     assert fleet.idle
 
 
@@ -332,21 +331,26 @@ def test_a_limit_beyond_the_machine_is_none() -> None:
 
 @pytest.mark.parametrize("field_name", ["chunk_tokens", "max_running"])
 def test_counts_below_one_are_refused(field_name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{field_name} must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match=rf"{field_name} .* 1.* 0"):
         EngineModel(Linear(), **{field_name: 0})
 
 
-@pytest.mark.parametrize("lengths", [(0, 1), (2**32 + 1, 1), (10, -1), (10, 2**32 + 1), (10.5, 1)])
-def test_requests_of_impossible_length_are_refused_and_leave_the_engine_idle(lengths: tuple[Any, int]) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "wrong"),
+    [((0, 1), 0), ((2**32 + 1, 1), 2**32 + 1), ((10, -1), -1), ((10, 2**32 + 1), 2**32 + 1), ((10.5, 1), 10.5)],
+)
+def test_requests_of_impossible_length_are_refused_and_leave_the_engine_idle(
+    lengths: tuple[Any, int], wrong: float
+) -> None:
     fleet = Fleet(Linear())
-    with pytest.raises(ConfigError, match=r"tokens of a request must be [01]\.\.=4294967296, got "):
+    with pytest.raises(ConfigError, match=rf"[01]\.\.=4294967296.* {wrong}"):
         fleet.cluster.submit(fleet.replica, 99, 0, text(99, 1), text(99, 1), *lengths, 0.0, 0.0)
     assert [job.finished for job in fleet.run([(0.0, Ask(10))])] == [10.0]
 
 
 def test_a_price_that_cannot_be_had_or_is_no_time_ends_the_run() -> None:
     fleet = Fleet(Linear(draws=[float("nan")]))
-    with pytest.raises(ValueError, match="an event must lie in"):
+    with pytest.raises(ValueError, match=r"event.*(?i:nan)"):
         fleet.run([(0.0, Ask(10))])
     fleet = Fleet(Linear())
     fleet.cost.step_seconds = lambda *_, **__: 1 / 0
@@ -357,7 +361,7 @@ def test_a_price_that_cannot_be_had_or_is_no_time_ends_the_run() -> None:
 def test_a_context_that_is_not_of_its_prompt_is_refused() -> None:
     fleet = Fleet(Linear())
     fleet.cluster.submit(fleet.replica, 0, 0, text(0, 5), text(1, 9), 5, 4, 0.0, 0.0)
-    with pytest.raises(ConfigError, match="does not begin with the prompt"):
+    with pytest.raises(ConfigError, match="prompt"):
         fleet.cluster.advance(inf)
 
 

@@ -162,7 +162,7 @@ def test_history_knows_no_more_than_it_sent() -> None:
     workload = Workload("thrice", BLOCK, once_more, 3)
     small = Scenario(replicas=1, capacity_tokens=16 * BLOCK, observe=History(), policy="cache-aware")
     run = simulate(workload, small)
-    assert run.log.column("hit").tolist() == [0, 0, 0], "the prompt is larger than the cache: the truth never hits"
+    assert run.log.column("hit").tolist() == [0, 0, 0]  # the prompt is larger than the cache
 
 
 @pytest.mark.parametrize("given", [{"delay_s": -1.0}, {"delay_s": float("inf")}, {"loss": 1.1}, {"loss": -0.1}])

@@ -130,7 +130,7 @@ def test_requests_tokens_and_load_are_conserved(seed: int, observe: Any) -> None
     assert (first <= finish).all()
     moved, prompt = log.column("moved"), log.column("prompt")
     assert ((moved >= 1) & (moved <= prompt)).all()
-    assert ((prompt - moved) % 16 == 0).all(), "what does not move is held there in full blocks"
+    assert ((prompt - moved) % 16 == 0).all()  # what does not move is held there in full blocks
     for router in run.front.routers:
         stats = router.stats()
         assert stats["in_flight"] == 0
@@ -148,7 +148,7 @@ def test_the_session_that_comes_back_moves_only_what_is_new() -> None:
     moved, prompt = run.log.column("moved").sum(), run.log.column("prompt").sum()
     assert moved < 0.4 * prompt
     assert run.outcome.moved_tokens == moved
-    assert run.outcome.recompute_ratio > 0.05, "answers are not where the next prompt is computed"
+    assert run.outcome.recompute_ratio > 0.05  # answers are not where the next prompt is computed
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -215,8 +215,8 @@ def test_a_full_decode_replica_holds_up_prefill() -> None:
     rows = [(0.0, 80, 20), (0.0, 80, 20), (0.0, 80, 20)]
     log = served(rows, Flat(), Split(1, 1), capacity_tokens=200)
     start, first, finish = (column(log, name) for name in ("start", "first_token", "finish"))
-    assert first[2] >= finish[:2].min(), "no room to decode the third before one of the others has left"
-    assert start[2] >= first[0], "room to prefill it once the first has moved"
+    assert first[2] >= finish[:2].min()  # no room to decode the third before one of the others has left
+    assert start[2] >= first[0]  # room to prefill it once the first has moved
 
 
 def test_a_preempted_request_is_computed_again_where_it_decodes() -> None:
@@ -226,7 +226,7 @@ def test_a_preempted_request_is_computed_again_where_it_decodes() -> None:
     run = simulate(workload, scenario)
     assert (run.outcome.preemptions or 0) >= 1
     assert sorted(run.log.column("number").tolist()) == [0, 1]
-    assert column(run.log, "moved").tolist() == [40, 40], "what is computed again does not move"
+    assert column(run.log, "moved").tolist() == [40, 40]  # what is computed again does not move
 
 
 def test_an_answer_that_a_replica_has_decoded_does_not_move_to_it_again() -> None:
@@ -236,7 +236,7 @@ def test_an_answer_that_a_replica_has_decoded_does_not_move_to_it_again() -> Non
     workload = Workload("two turns", 1, lambda: iter([first, second]), 2)
     scenario = Scenario(engine=EngineModel(Flat(), chunk_tokens=100), replicas=2, split=Split(1, 1))
     log = simulate(workload, scenario).log
-    assert column(log, "hit").tolist() == [0, 60], "the prefill replica has the first prompt alone"
+    assert column(log, "hit").tolist() == [0, 60]  # the prefill replica has the first prompt alone
     assert column(log, "moved").tolist() == [60, 110 - 99]
 
 

@@ -44,12 +44,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_a_delay_needs_a_clock() -> None:
-    with pytest.raises(ConfigError, match=r"peer delay must be 0 without an engine, got 0\.1"):
+    with pytest.raises(ConfigError, match=r"peer delay .*engine.*0\.1"):
         Scenario(routers=2, peer_delay_s=0.1)
-    with pytest.raises(ConfigError, match="peer_delay_s must be"):
+    with pytest.raises(ConfigError, match=r"peer_delay_s .* 0.*-1"):
         Scenario(routers=2, peer_delay_s=-1.0, engine=EngineModel(CostModel()))
 
 
 def test_one_router_has_no_peer() -> None:
-    with pytest.raises(ConfigError, match="routers must be at least 2, got 1"):
+    with pytest.raises(ConfigError, match=r"routers .*2.* 1"):
         Scenario(peer_delay_s=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -101,7 +102,7 @@ def test_requests_and_blocks_are_conserved_and_times_are_in_order(policy: str) -
     assert (arrival <= start).all()
     assert (start < first).all()
     assert (first <= finish).all()
-    assert (np.diff(finish) >= 0).all(), "the log is in order of finishing: the clock never goes back"
+    assert (np.diff(finish) >= 0).all()
     for store in run.fleet.stores.values():
         assert store.cache.running == store.cache.pinned_tokens == 0
         assert store.cache.cached_tokens <= 300_000
@@ -127,7 +128,7 @@ def test_load_over_time_is_the_time_spent_inside() -> None:
     assert (load >= 0).all()
     per_replica = np.bincount(run.log.column("replica"), stays)
     assert (load * np.diff(edges)[:, None]).sum(axis=0) == pytest.approx(per_replica)
-    with pytest.raises(ConfigError, match="buckets must be at least 1"):
+    with pytest.raises(ConfigError, match=r"buckets .*1.* 0"):
         run.load(0)
 
 
@@ -294,8 +295,8 @@ def test_in_an_overload_only_requests_that_the_router_still_waits_for_keep_their
     run.run(chat(1, requests=1_000, arrivals=Poisson(0.5)).requests())
     assert len(run.log) == 1_000
     ((kept, in_flight),) = seen
-    assert 200 < in_flight < 400, "half a request a second, and a ticket expires after ten minutes"
-    assert kept <= in_flight + 2 + LET_GO_EVERY, "one that ran, one that expired, and those since the last look"
+    assert 200 < in_flight < 400  # half a request a second, and a ticket expires after ten minutes
+    assert kept <= in_flight + 2 + LET_GO_EVERY  # one that ran, one that expired, and those since the last look
 
 
 def test_a_death_in_an_overload_moves_requests_that_the_router_has_given_up() -> None:
@@ -353,13 +354,12 @@ def test_a_fleet_that_cannot_keep_up_is_named() -> None:
         return sweep(workload, policies=("round-robin",), replicas=(2, 4), seeds=1, scenario=Scenario(engine=ENGINE))
 
     assert found(6.0).notes == ()
-    (note,) = found(60.0).notes
-    assert note.startswith("overloaded, so that TTFT grows")
-    assert "round-robin on 2 serves" in note
-    row = found(60.0).rows[0]
+    busy = found(60.0)
+    (note,), row = busy.notes, busy.rows[0]
     assert row.arrivals_per_s == pytest.approx(60.0, rel=0.05)
     assert row.is_overloaded
-    assert json.loads(found(60.0).to_json())["rows"][0]["arrivals_per_s"] == row.arrivals_per_s
+    assert re.search(f"round-robin .*2 .*{row.requests_per_s:,.3g} .*{row.arrivals_per_s:,.3g} ", note)
+    assert json.loads(busy.to_json())["rows"][0]["arrivals_per_s"] == row.arrivals_per_s
 
 
 def test_a_timed_run_measures_tokens_goodput_and_what_caches_hold_twice() -> None:
@@ -414,8 +414,13 @@ def test_a_burst_that_ends_before_it_is_answered_is_too_short_to_tell() -> None:
     burst, overload = (each.rows[0] for each in found.values())
     assert (burst.is_overloaded, burst.is_too_short) == (False, True)
     assert (overload.is_overloaded, overload.is_too_short) == (True, False)
-    assert any("too short to tell" in note and "round-robin on 8" in note for note in found[20].notes)
-    assert not any("too short" in note for note in found[1_200].notes)
+    told = [
+        f"{burst.requests / burst.arrivals_per_s:.3g} s.*round-robin .*8$",
+        f"round-robin .*8 .*{overload.requests_per_s:,.3g} ",
+    ]
+    for each, pattern in zip(found.values(), told, strict=True):
+        (note,) = each.notes
+        assert re.search(pattern, note)
     assert (
         replicas_behind(simulate(few_shot(1, requests=20, arrivals=Poisson(100.0)), Scenario(engine=engine)).log, 8)
         == 0

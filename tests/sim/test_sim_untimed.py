@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from prefixroute.hashing import BlockHashes
 from prefixroute.policies import Policy, View
 from prefixroute.policies.keyed import text_hash
 from prefixroute.sim import EngineModel, Events, FleetChange, Promise, Scenario, Split, floor, simulate, sweep
+from prefixroute.validation import shown
 from prefixroute.workload import Request, Workload, chat, documents
 
 ENGINE = EngineModel(CostModel())
@@ -129,9 +131,9 @@ def test_a_drained_replica_gets_nothing_new() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (FleetChange(1, "die", "replica-9"), "is not there: cannot die at 1"),
-        (FleetChange(1, "drain", "replica-9"), "is not there: cannot drain"),
-        (FleetChange(1, "add", "replica-0"), "is there already: cannot add"),
+        (FleetChange(1, "die", "replica-9"), "replica-9'.* die .*1"),
+        (FleetChange(1, "drain", "replica-9"), "replica-9'.* drain .*1"),
+        (FleetChange(1, "add", "replica-0"), "replica-0'.* add .*1"),
     ],
 )
 def test_changes_that_make_no_sense_are_refused(change: FleetChange, message: str) -> None:
@@ -183,10 +185,11 @@ def test_sweep_joins_seeds_and_is_the_same_over_processes() -> None:
         assert row["recompute_ratio_infinite"] <= row["recompute_ratio"] + 1e-9
         assert row["seeds"] == 2
         assert row["requests"] == 600
+    source = document["assumptions"]["capacity_tokens"].pop("source")
+    assert "2026-11" in source
     assert document["assumptions"]["capacity_tokens"] == {
         "value": 300_000,
         "unit": "tokens per replica",
-        "source": "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16",
         "assumed": True,
     }
 
@@ -207,10 +210,10 @@ def test_progress_ends_at_one_and_never_goes_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policies": ()}, "at least one of policies"),
-        ({"replicas": ()}, "at least one of replicas"),
-        ({"seeds": 0}, "at least one of seeds is needed"),
-        ({"jobs": 0}, "jobs must be at least 1"),
+        ({"policies": ()}, "policies"),
+        ({"replicas": ()}, "replicas"),
+        ({"seeds": 0}, "seeds"),
+        ({"jobs": 0}, "jobs .* 1.* 0"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
@@ -219,26 +222,26 @@ def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message:
 
 
 def test_what_other_processes_cannot_import_is_refused_before_they_start() -> None:
-    with pytest.raises(ConfigError, match="2 jobs need policies and a source that other processes can import"):
+    with pytest.raises(ConfigError, match=r"2 jobs .*lambda"):
         sweep(chat, policies=[lambda view: (view.slots[0], "first")], jobs=2)
-    with pytest.raises(ConfigError, match="2 jobs need policies and a source that other processes can import"):
+    with pytest.raises(ConfigError, match=r"2 jobs .*lambda"):
         sweep(lambda seed: chat(seed, requests=5), jobs=2)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"replicas": 0}, "replicas must be at least 1, got 0"),
-        ({"routers": 0}, "routers must be at least 1, got 0"),
-        ({"capacity_tokens": 0}, r"capacity_tokens \(None: unlimited\) must be at least 1"),
-        ({"cache": "paper"}, "cache must be"),
-        ({"front": "bent"}, "front must be"),
-        ({"observe": Events(delay_s=1.0)}, "no clock"),
-        ({"promise": Promise(ttft_s=1.0)}, "needs a timed simulation"),
-        ({"split": Split(4, 4)}, "timed"),
-        ({"split": Split(1, 1), "engine": ENGINE}, "replicas=2"),
-        ({"observe": Events(), "cache": "entries"}, "use cache 'blocks'"),
-        ({"engine": ENGINE, "cache": "entries"}, "use cache 'blocks'"),
+        ({"replicas": 0}, "replicas .* 1.* 0"),
+        ({"routers": 0}, "routers .* 1.* 0"),
+        ({"capacity_tokens": 0}, "capacity_tokens .* 1.* 0"),
+        ({"cache": "paper"}, "cache .*'blocks' .*'entries'.*'paper'"),
+        ({"front": "bent"}, "front .*'round-robin' .*'sticky'.*'bent'"),
+        ({"observe": Events(delay_s=1.0)}, r"event delay .*1\.0"),
+        ({"promise": Promise(ttft_s=1.0)}, "promise .*--timed"),
+        ({"split": Split(4, 4)}, "prefill .*--timed"),
+        ({"split": Split(1, 1), "engine": ENGINE}, r"1\+1 .*replicas=2.* 8"),
+        ({"observe": Events(), "cache": "entries"}, "'entries'.*'blocks'"),
+        ({"engine": ENGINE, "cache": "entries"}, "'entries'.*'blocks'"),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
@@ -247,14 +250,14 @@ def test_a_scenario_that_cannot_be_is_refused(settings: dict[str, object], messa
 
 
 def test_entries_need_a_workload_of_entries() -> None:
-    with pytest.raises(ConfigError, match="use cache 'blocks'"):
+    with pytest.raises(ConfigError, match="cache 'blocks'"):
         simulate(growing_chat([10]), Scenario(cache="entries"))
 
 
 @pytest.mark.parametrize("wrong", ["8", 1.5, float("nan"), True, [], 1j])
 @pytest.mark.parametrize("setting", ["replicas", "routers", "warmup", "recent_window", "capacity_tokens"])
 def test_a_setting_of_another_type_is_refused(setting: str, wrong: object) -> None:
-    with pytest.raises(ConfigError, match="must be an int, got "):
+    with pytest.raises(ConfigError, match=rf"{setting}.* {re.escape(shown(wrong))}"):
         Scenario(**{setting: wrong})  # type: ignore[arg-type]
 
 
@@ -263,7 +266,7 @@ def test_a_warm_up_leaves_requests_to_count(engine: EngineModel | None) -> None:
     workload = chat(1, requests=20)
     assert simulate(workload, Scenario(replicas=2, warmup=19, engine=engine)).outcome.requests == 1
     for warmup in (20, 500):
-        with pytest.raises(ConfigError, match=f"at most 19, got {warmup}"):
+        with pytest.raises(ConfigError, match=rf"\b19\b.* {warmup}"):
             simulate(workload, Scenario(replicas=2, warmup=warmup, engine=engine))
-        with pytest.raises(ConfigError, match=f"at most 19, got {warmup}"):
+        with pytest.raises(ConfigError, match=rf"\b19\b.* {warmup}"):
             floor(workload, warmup=warmup)
