@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from prefixroute.cli import console
+from prefixroute.cli.table import show
+from prefixroute.report.table import Column, Table
 
 Prefixroute = Callable[..., Any]
 LONG = {
@@ -145,3 +149,23 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says(
         return max(len(line) for line in text.splitlines() if "─" in line)
 
     assert widest(narrow) <= 90 < widest(wide) <= console.WIDE
+
+
+def test_a_caption_goes_with_its_column() -> None:
+    columns = [
+        Column("policy", str, text=True),
+        Column("kept %", lambda _: 1.0),
+        *(Column(f"figure {at}", lambda _: 1.0, meaning=f"MEANING-{at}") for at in range(12)),
+    ]
+    table = Table.of("", columns, ["session"], lines=("OF-ALL",))
+    for width in (40, 70, 100, 250):
+        console = Console(width=width, record=True, file=io.StringIO())
+        show(table, console)
+        text = console.export_text()
+        heads, _, below = text.partition("session")
+        for at in range(12):
+            assert (f"MEANING-{at}" in " ".join(below.replace(";", " ").split()).split()) is (
+                f"figure {at} " in f"{heads} "
+            )
+        assert "OF-ALL" in below
+    assert table.captions[0].split("; ") == [f"MEANING-{at}" for at in range(12)]

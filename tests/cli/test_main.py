@@ -120,11 +120,40 @@ def ended(jobs: str, at_work: Callable[[int], bool], end: Callable[[int], None])
     return running.returncode, out, err
 
 
-def test_a_reader_that_leaves_ends_it_quietly() -> None:
-    piped = f"{' '.join(COMMAND)} policies --json | head -c 1; echo ${{PIPESTATUS[0]}}"
-    ended = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
-    assert ended.stderr == ""
-    assert ended.stdout in ("{0\n", "{1\n")
+@pytest.mark.parametrize(
+    ("piped", "code"),
+    [
+        ("policies | {gone}", 141),
+        ("simulate --help | {gone}", 141),
+        ("policies --json | {gone}", 141),
+        ("policies --json | cat", 0),
+        ("policies nobody 2>&1 >/dev/null | {gone}", 2),
+        ("trace chat,requests=20 2>&1 >/dev/null | {gone}", 0),
+    ],
+)
+def test_a_reader_that_leaves_ends_it_quietly(piped: str, code: int) -> None:
+    """A result without a reader ends as SIGPIPE ends a program; notes without one do not end it."""
+    typed = f"{' '.join(COMMAND)} {piped.format(gone='(exec <&-; sleep 2)')} >/dev/null; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", typed], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == (f"{code}\n", "")
+
+
+@pytest.mark.parametrize("module", ["prefixroute", "numpy", "prefixroute.router", "prefixroute.cli", "typer", "rich"])
+def test_an_interrupt_while_it_is_imported_ends_cleanly(module: str) -> None:
+    code = f"""
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+import prefixroute_command
+prefixroute_command.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", code, "policies"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
 
 
 @pytest.mark.parametrize(

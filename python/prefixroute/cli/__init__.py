@@ -1,7 +1,7 @@
 """The ``prefixroute`` command. Needs the extra ``cli``; importing this module does not.
 
 Results go to stdout, progress and notes to stderr. Exit 0 = answered, 1 = ``lint`` found something, 2 = the user's
-mistake (one line says which), 130 = interrupted.
+mistake (one line says which), 130 = interrupted, 141 = the reader of the output has gone, as ``| head`` does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from prefixroute.errors import PrefixRouteError
 from prefixroute.extras import installing
@@ -32,6 +32,8 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 SIGNALLED = 128
 """Exit code after a request to end, less the number of the signal."""
+BROKEN_PIPE = SIGNALLED + 13
+"""Exit code when the reader of the output has gone: that of a program which SIGPIPE, number 13, ends."""
 _ENDS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
 """Requests to end: of a supervisor, and of a terminal that is closed, which Windows has not."""
 _MUST_BE = {
@@ -57,16 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if extra is None:
             raise
         code = _complain(f"this needs the package {package}: {installing(extra)}")
-    except BrokenPipeError:
-        # The reader (`head`, a pager) has gone; the interpreter must not fail again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader (`head`, a pager) has gone. rich, which prints help and tables, exits with 1 while it handles that.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        discard(sys.stdout)
+        code = BROKEN_PIPE
     except OSError as error:
         code = _complain(str(error))
     except KeyboardInterrupt:
         code = INTERRUPTED
     if code == INTERRUPTED:
-        print("interrupted", file=sys.stderr)
+        _tell("interrupted")
     sys.exit(code)
 
 
@@ -125,5 +129,17 @@ def _tell_value(error: Any) -> None:
 
 
 def _complain(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    _tell(f"error: {message}")
     return 2
+
+
+def _tell(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Let a stream whose reader has gone go nowhere: the interpreter must not fail again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

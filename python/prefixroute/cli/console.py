@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from prefixroute.cli import discard
 from prefixroute.sim.progress import Progress
 
 UNBOUND = 10_000
@@ -38,13 +39,21 @@ def say(text: str, out: Console, style: str = "") -> None:
 
 def note(text: str) -> None:
     """Print a note to stderr."""
-    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+    _Notes(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+class _Notes(Console):
+    """The console on stderr. Results do not depend on it: where its reader has gone, the work goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Let further notes go nowhere."""
+        discard(sys.stderr)
 
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
     """Give a function that shows on stderr how far the work is and about how long it takes; None if ``quiet``."""
-    console = Console(file=sys.stderr)
+    console = _Notes(file=sys.stderr)
     if quiet:
         yield None
     elif console.is_terminal:

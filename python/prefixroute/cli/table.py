@@ -41,17 +41,19 @@ def show_sheet(sheet: Sheet, console: Console) -> None:
 def show(table: Table, console: Console) -> None:
     """Print a table, without the columns for which the console is too narrow; a line says which."""
     left_out: list[str] = []
+    captions = table.captions
     if table.title:
         say(table.title, console, style="bold")
     if table.wraps and table.rows:
         console.print(_drawn(table), width=min(WIDE, console.width))
     elif table.rows:
         shown, left_out = _fitting(table, console)
+        captions = table.without(left_out).captions
         console.print(shown)
     told = [f"The terminal is too narrow for {'; '.join(left_out)}."] if left_out else []
-    for line in (*table.lines, *told):
+    for line in (*captions, *told):
         say(f"  {line}", console)
-    if table.lines:
+    if captions:
         say("", console)
 
 

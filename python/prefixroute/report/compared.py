@@ -150,8 +150,9 @@ def losses(found: Comparison) -> Table | None:
 
     def pair(name: str) -> tuple[Column, Column]:
         rests_on = SHARES if name == "evicted" else RUN
+        share = lambda policy: split[policy][name]["share"]  # noqa: E731
         return (
-            Column(f"{LOSSES[name][0]} %", lambda policy: split[policy][name]["share"], hundredths, rests_on),
+            Column(f"{LOSSES[name][0]} %", share, hundredths, rests_on, meaning=": ".join(LOSSES[name])),
             Column(f"{LOSSES[name][0]} $", lambda policy: split[policy][name][busiest], usd, MONEY),
         )
 
@@ -161,8 +162,7 @@ def losses(found: Comparison) -> Table | None:
         f"where the recomputed prompt tokens come from, as shares of {found.rows[0].prompt_tokens:,}, and dollars "
         "per million requests by the busiest replica"
     )
-    meant = "; ".join(f"{LOSSES[name][0]}: {LOSSES[name][1]}" for name in seen)
-    return Table.of(title, columns, list(split), found.assumptions, lines=(meant,))
+    return Table.of(title, columns, list(split), found.assumptions)
 
 
 def details(found: Comparison) -> tuple[Table, ...]:

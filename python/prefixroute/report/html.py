@@ -174,7 +174,7 @@ def section(shown: Table) -> Iterator[str]:
         yield heading(shown.title)
     if shown.rows:
         yield table(shown)
-    yield from map(paragraph, shown.lines)
+    yield from map(paragraph, shown.captions)
 
 
 def _side(text: bool) -> str:  # noqa: FBT001 - private

@@ -22,6 +22,7 @@ class Column:
         text: words, to the left.
         marked: it is marked in any case.
         missing: what a cell without a value, which is None, reads.
+        meaning: what the column counts, told below the table where it has the column; empty = its title says it.
     """
 
     title: str
@@ -31,6 +32,7 @@ class Column:
     text: bool = False
     marked: bool = False
     missing: str = ""
+    meaning: str = ""
 
     def of(self, row: Any) -> Any:
         """Return the value of a row."""
@@ -48,6 +50,7 @@ class ColumnHead(NamedTuple):
     title: str
     text: bool
     assumed: bool
+    meaning: str = ""
 
 
 class Bars(NamedTuple):
@@ -67,7 +70,7 @@ class Table:
         rows: cells, as many in each as there are heads.
         sections: rows that begin a section, counted from 0.
         assumed: every figure rests on a default: one line above the table says so, and no column is marked.
-        lines: sentences below the rows.
+        lines: sentences below the rows, of the table as a whole; see :attr:`captions`.
         wraps: cells are sentences, which may take several lines.
         bars: its chart; None = no chart.
     """
@@ -105,11 +108,17 @@ class Table:
         resting = [mark for column, mark in zip(columns, marks, strict=True) if column.rests_on]
         alike = bool(resting) and all(resting)
         heads = tuple(
-            ColumnHead(column.title, column.text, column.marked or (mark and not alike))
+            ColumnHead(column.title, column.text, column.marked or (mark and not alike), column.meaning)
             for column, mark in zip(columns, marks, strict=True)
         )
         cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
         return cls(title, heads, cells, assumed=alike, **more)
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """What stands below the rows: what its columns mean, and its sentences."""
+        meanings = "; ".join(head.meaning for head in self.heads if head.meaning)
+        return (*[meanings] * bool(meanings), *self.lines)
 
     def without(self, titles: Iterable[str]) -> Table:
         """Return the table without the columns of these titles."""

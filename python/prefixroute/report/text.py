@@ -59,4 +59,4 @@ def table_lines(table: Table) -> list[str]:
             for cell, width, head in zip(cells, widths, table.heads, strict=True)
         )
         lines.append("  " + "  ".join(sided).rstrip())
-    return [*lines, *(f"  {line}" for line in table.lines)]
+    return [*lines, *(f"  {line}" for line in table.captions)]

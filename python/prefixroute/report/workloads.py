@@ -79,14 +79,14 @@ def lost(trace: TraceStatistics, usd_per_token: float, assumptions: Sequence[Ass
     hit = "hit, as reported" if trace.reported_requests else "hit, in one cache of unlimited size"
     reasons = _IN_A_LOG | ({"undecided": NEVER_HIT} if trace.reports_no_hits else {})
     rows = ["hit", *(name for name in reasons if name == "first_sight" or getattr(losses, name))]
+    per = f"per million requests, at ${1e6 * usd_per_token:.3g} a million tokens: the mean of a prompt of mean length"
     columns = (
         Column("where the hits went", {"hit": hit, **reasons}.__getitem__, text=True),
         Column("% of prompt tokens", losses.share, hundredths),
         Column("tokens", lambda name: getattr(losses, name), "{:,}".format),
-        Column("$ / 1M requests", dollars.get, money_of(dollars.values()).figure, MONEY),
+        Column("$ / 1M requests", dollars.get, money_of(dollars.values()).figure, MONEY, meaning=per),
     )
-    per = f"per million requests, at ${1e6 * usd_per_token:.3g} a million tokens: the mean of a prompt of mean length"
-    return Table.of("", columns, rows, assumptions, lines=(per, *_apart(trace)))
+    return Table.of("", columns, rows, assumptions, lines=_apart(trace))
 
 
 def _apart(trace: TraceStatistics) -> tuple[str, ...]:
