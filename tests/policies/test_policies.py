@@ -41,6 +41,7 @@ from prefixroute.policies import (
     presets,
 )
 from prefixroute.policies.base import kernel_of, resolve
+from prefixroute.policies.catalog import policies_by_name
 from prefixroute.policies.keyed import text_hash
 from prefixroute.policies.preset import read_preset
 from prefixroute.router import Router
@@ -619,3 +620,32 @@ PARAMETERS = [
 def test_each_parameter_of_each_policy_refuses_what_it_cannot_be(name: str, parameter: str, value: object) -> None:
     with pytest.raises(ConfigError, match=parameter):
         POLICIES[name](**{parameter: value})
+
+
+def test_a_class_that_lacks_something_is_refused_when_it_is_entered() -> None:
+    class Bare:
+        name = "bare"
+
+        def decide(self, view: View) -> tuple[int, str]:
+            return view.slots[0], ""
+
+    class Nameless(Policy):
+        def decide(self, view: View) -> tuple[int, str]:
+            return view.slots[0], ""
+
+    class Idle(Policy):
+        name = "idle"
+
+    lacking = {
+        Bare: ["Policy", "dataclass"],
+        dataclass(Bare): ["Policy"],
+        dataclass(Nameless): ["name"],
+        dataclass(Idle): ["decide"],
+        Random: ["name"],
+    }
+    for policy, missing in lacking.items():
+        with pytest.raises(ConfigError, match=f"{policy.__name__}.*{'.*'.join(missing)}"):
+            policies_by_name([Random, policy])
+    with pytest.raises(ConfigError, match=r"Policy"):
+        as_policy(Bare())
+    assert policies_by_name(POLICIES.values()) == POLICIES

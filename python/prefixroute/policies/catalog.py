@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -38,7 +38,33 @@ _ALL: tuple[type[Policy], ...] = (
     Weighted,
     TransferCost,
 )
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _ALL}
+
+
+def policies_by_name(policies: Iterable[type[Policy]]) -> dict[str, type[Policy]]:
+    """Return classes of policies by their names.
+
+    Args:
+        policies: dataclasses that inherit from :class:`Policy`.
+
+    Raises:
+        ConfigError: a class lacks something that a policy has; the message says what.
+    """
+    found: dict[str, type[Policy]] = {}
+    for policy in policies:
+        has = {
+            "the base class Policy": isinstance(policy, type) and issubclass(policy, Policy),
+            "the decorator dataclass": is_dataclass(policy),
+            "a name of its own": getattr(policy, "name", Policy.name) not in {Policy.name, *found},
+            "a method decide": getattr(policy, "decide", Policy.decide) is not Policy.decide,
+        }
+        if not all(has.values()):
+            lacking = ", ".join(what for what, there in has.items() if not there)
+            raise ConfigError(f"policy {getattr(policy, '__name__', shown(policy))} lacks {lacking}")
+        found[policy.name] = policy
+    return found
+
+
+POLICIES = policies_by_name(_ALL)
 """Every policy by its name. Calling one makes it with its default parameters."""
 
 
@@ -71,7 +97,9 @@ def as_policy(policy: str | Policy | Callable[[View], Answer]) -> Policy:
         return _with(name, POLICIES[name](), settings)
     if callable(policy) and not isinstance(policy, type):
         return FunctionPolicy(policy, getattr(policy, "__name__", "custom"))
-    raise ConfigError(f"a policy is a name, a Policy object or a function of a view, got {shown(policy)}")
+    raise ConfigError(
+        f"a policy is a name, an object of a class that inherits from Policy, or a function of a view, got {shown(policy)}"
+    )
 
 
 def preset_of(policy: object) -> Preset | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from prefixroute.errors import ConfigError, TraceError
-from prefixroute.validation import check_choice
+from prefixroute.validation import check_choice, check_instance, shown
 from prefixroute.workload.arrivals import Recorded
 from prefixroute.workload.kept import keep
 from prefixroute.workload.order import SessionFinder, in_order, placed
@@ -32,7 +32,27 @@ INFERRED: Final = (
     "where there is no session key: sessions are inferred, a prompt that extends an earlier prompt continues it"
 )
 
-FORMATS: tuple[Format, ...] = (private, bailian, mooncake, recorded, bench, conversations, lengths, gateway)
+
+def formats_of(*readers: Format) -> tuple[Format, ...]:
+    """Return readers as they are.
+
+    Args:
+        readers: modules, or other objects with the names of :class:`Format`.
+
+    Raises:
+        ConfigError: one lacks a name, or two have one ``NAME``.
+    """
+    for reader in readers:
+        lacking = [name for name in ("NAME", "recognises", "open_file") if not hasattr(reader, name)]
+        if lacking:
+            raise ConfigError(f"the reader {getattr(reader, '__name__', shown(reader))} lacks {', '.join(lacking)}")
+    names = [reader.NAME for reader in readers]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"readers must have names of their own, got {', '.join(names)}")
+    return readers
+
+
+FORMATS = formats_of(private, bailian, mooncake, recorded, bench, conversations, lengths, gateway)
 """Known formats. The first that recognises a file's first line reads it."""
 
 
@@ -140,9 +160,13 @@ def _opened(file: LogFile, options: Options) -> OpenedLog:
     wrong: TraceError | None = None
     for sample in itertools.islice(_samples(file, options), FIRST_LINES if options.skip_bad else 1):
         try:
-            return _format(sample, options).open_file(sample, options)
+            reader = _format(sample, options)
+            opened = reader.open_file(sample, options)
         except TraceError as error:
             wrong = wrong or error
+        else:
+            check_instance(f"what open_file() of {reader.NAME} returns", opened, OpenedLog)
+            return opened
     raise wrong or TraceError(f"{file}:1: the file holds no request")
 
 

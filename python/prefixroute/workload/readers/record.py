@@ -130,7 +130,8 @@ class OpenedLog:
     Attributes:
         block_size: tokens a block.
         records: starts a pass: returns what reads one file after another, each from its first line.
-        has_sessions: whether records have a session key of their own, or too many of them to infer the others'.
+        has_sessions: whether records have a session key of their own, or too many of them to infer the others'. Must be
+            given: nothing else can know it.
         reorder_s: how far rows may be out of order unless the caller says.
         assumptions: figures that are not in the file.
         notes: what was inferred or left out.
@@ -143,7 +144,7 @@ class OpenedLog:
 
     block_size: int
     records: Callable[[LogPass], Callable[[LogFile], Iterator[TraceRecord]]]
-    has_sessions: bool
+    has_sessions: bool | None = None
     reorder_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
@@ -152,6 +153,10 @@ class OpenedLog:
     bytes_per_token: float = 4.0
     prompt_kind: str | None = None
     inferred_sessions: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what a reader may forget."""
+        check_instance("has_sessions of an opened log", self.has_sessions, bool)
 
 
 class Format(Protocol):
