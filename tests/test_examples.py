@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,9 @@ def run(name: str, *arguments: str, cwd: Path) -> str:
 
 def test_asyncio_relay(tmp_path: Path) -> None:
     said = run("asyncio_relay.py", cwd=tmp_path)
-    assert said.startswith("90 requests over 3 engines, ")
-    assert said.endswith(", 0 left in flight\n")
-    assert " 0 broke off" not in said  # the example must show a failure, and one that a retry hides
-    assert " 0 retries" not in said
+    requests, engines, retries, broken, in_flight = map(int, re.findall(r"\d+", said))
+    assert (requests, engines, in_flight) == (90, 3, 0)
+    assert min(retries, broken) > 0  # the example must show a failure, and one that a retry hides
 
 
 def test_own_policy(tmp_path: Path) -> None:
@@ -64,8 +64,11 @@ def test_sample_log_is_read_and_its_hits_are_those_of_the_simulator(tmp_path: Pa
 
 def test_proxy(tmp_path: Path) -> None:
     lines = run("proxy.py", cwd=tmp_path).splitlines()
-    assert lines[-2:] == ["KV events of 2 engines are followed", "1 engine for 4 turns, 0 left in flight"]
-    assert lines[0].startswith("turn 0: 0 of 16")
+    assert [re.findall(r"\d+", line) for line in lines[-2:]] == [
+        ["2"],
+        ["1", "4", "0"],
+    ]  # engines; engine, turns, loads
+    assert [int(digits) for digits in re.findall(r"\d+", lines[0])][:2] == [0, 0]  # turn, hit tokens
     assert all(int(line.split()[2]) > 1_600 for line in lines[1:-2])
 
 

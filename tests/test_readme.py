@@ -177,10 +177,11 @@ def test_the_fastapi_service_gives_an_engines_refusal_to_the_client_and_asks_onc
 
     def engine(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.host)
-        return httpx.Response(status, json={"error": "max_tokens is too large"})
+        return httpx.Response(status, json=refusal)
 
+    refusal = {"error": "max_tokens is too large"}
     response = ask_fastapi(namespace, engine, {"messages": [QUESTION]})
-    assert (response.status_code, response.json()) == (status, {"error": "max_tokens is too large"})
+    assert (response.status_code, response.json()) == (status, refusal)
     assert len(asked) == 1
     assert (namespace["router"].stats()["in_flight"], namespace["router"].stats()["counts"]["aborted"]) == (0, 1)
 

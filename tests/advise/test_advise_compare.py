@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from prefixroute.advise.choice import METRIC
-from prefixroute.advise.compare import METRICS, Comparison, compare
+from prefixroute.advise.compare import METRICS, ONE_RUN, Comparison, compare
 from prefixroute.advise.sample import TIMED_ONLY, Measure
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
@@ -83,15 +83,15 @@ def test_a_trace_is_one_set_of_sessions_with_a_run_for_each_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policies", "settings", "message"),
+    ("policies", "settings", "named"),
     [
-        ([], {}, "compare needs policies, each once, got none"),
-        (["random", "random"], {}, "each once, got random, random"),
-        (["random"], {"metric": "beauty"}, "metric must be one of"),
+        ([], {}, "policies.* none$"),
+        (["random", "random"], {}, "policies.* once.* random, random$"),
+        (["random"], {"metric": "beauty"}, "metric .*recompute_ratio, ttft_mean_s,.*'beauty'"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(policies: list[str], settings: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_cannot_be_compared_is_refused(policies: list[str], settings: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         compare(SMALL, policies, **settings)  # type: ignore[arg-type]
 
 
@@ -100,7 +100,7 @@ def test_one_run_takes_a_tenth_as_luck() -> None:
     gap, own = found.difference("random").usd_per_million_requests_busiest, found.row("session")
     assert found.difference("random").verdict == "worse"
     assert gap.high - gap.value >= 0.1 * own.usd_per_million_requests_busiest
-    assert any(note.startswith("one run of each policy") for note in found.notes)
+    assert ONE_RUN in found.notes
 
 
 def test_equal_policies_are_told_apart_no_more_often_than_the_level_allows() -> None:

@@ -57,7 +57,7 @@ def test_headroom_lets_a_replica_fail_and_a_peak_come(sizing: Sizing) -> None:
         assert fleet.replicas == max(fleet.at_peak or 0, least + headroom.spare)
         assert fleet.seconds_one_less == (p95("session", (fleet.replicas or 0) - 1),)
         assert fleet.decided_by == ("failure" if least + headroom.spare >= (fleet.at_peak or 0) else "peak")
-    with pytest.raises(ConfigError, match="headroom's utilization must be above 0 and at most 1"):
+    with pytest.raises(ConfigError, match=r"utilization .* 0 .* 1, got 1\.5"):
         Headroom(1.5)
 
 
@@ -172,10 +172,10 @@ def test_an_slo_is_read_and_written(text: str, slo: Slo) -> None:
 def test_what_is_no_slo_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="SLO"):
         Slo.parse(text)
-    with pytest.raises(ConfigError, match="promises each percentile once"):
+    with pytest.raises(ConfigError, match=r"percentile once.*ttft_p95=1s,ttft_p95=2s"):
         Slo.parse_all("ttft_p95=1s,ttft_p95=2s")
 
 
 def test_nothing_to_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match="size needs a policy and at least 1 replica"):
+    with pytest.raises(ConfigError, match=r"policy .* 1 replica, got 0 and "):
         size(WORKLOAD, SLO, [])

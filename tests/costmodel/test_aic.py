@@ -63,7 +63,7 @@ def test_it_prices_simulations_and_pickles(cost: CostModel, times: StepTimes) ->
     names = {item.name for item in cost.assumptions}
     assert "utilization" not in names
     assert times.source.startswith("aiconfigurator-core 0.1")
-    with pytest.raises(ConfigError, match="fit needs a utilization to fit, aic:vllm has step times"):
+    with pytest.raises(ConfigError, match=r"utilization.* aic:vllm "):
         fit([(100, 0, 1.0)] * 3, cost)
 
 

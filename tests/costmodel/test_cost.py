@@ -60,7 +60,7 @@ def test_tensor_parallel_adds_memory_speed_and_price() -> None:
     assert two.prefill_seconds(1_000) == pytest.approx(one.prefill_seconds(1_000) / 2)
     assert two.usd(1.0) == pytest.approx(2 * one.usd(1.0))
     assert two.capacity_tokens > 2 * one.capacity_tokens
-    with pytest.raises(ConfigError, match=r"Llama-3.1-70B takes 141.2 GB .* raise tensor_parallel"):
+    with pytest.raises(ConfigError, match=r"Llama-3\.1-70B .*141\.2 GB.*tensor_parallel"):
         _ = CostModel("H100", "Llama-3.1-70B").capacity_tokens
 
 
@@ -165,7 +165,7 @@ def test_value_semantics() -> None:
     assert same == ARTICLE == pickle.loads(pickle.dumps(ARTICLE))  # noqa: S301 - our own bytes
     assert hash(same) == hash(ARTICLE)
     assert ARTICLE not in {CostModel(), CostModel("H200", preset="article")}
-    assert repr(ARTICLE).startswith("CostModel('H100', 'Qwen3-8B', preset='article', utilization=0.5")
+    assert eval(repr(ARTICLE)) == ARTICLE  # noqa: S307 - our own text
 
 
 def test_tables_name_their_sources() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def test_layers_with_a_window_keep_that_of_a_request_and_say_so(tmp_path: Path) 
     assert least < cost.capacity_tokens < most
     assert least == pytest.approx((72e9 - 2 * model.parameters) / (32 * each), abs=1)
     assert any(item.name == "model_note" and item.assumed for item in cost.assumptions)
-    with pytest.raises(ConfigError, match="lacks sliding_window or attention_chunk_size"):
+    with pytest.raises(ConfigError, match=r"sliding_window .*attention_chunk_size"):
         read_config(write(tmp_path, {**LLAMA_8B, "layer_types": kinds}))
 
 
@@ -252,8 +253,7 @@ def test_every_note_is_listed(tmp_path: Path) -> None:
         for item in CostModel(model=read_config(write(tmp_path, config))).assumptions
         if item.name == "model_note"
     )
-    assert "32 layers of 32 keep a window" in str(note)
-    assert "quantization_config (new) has no width that is understood: 2 bytes a weight" in str(note)
+    assert re.search(r"\b32\b.*\b32\b.*window.*quantization_config \(new\).* 2 bytes", str(note))
 
 
 def test_a_path_stands_for_a_model(tmp_path: Path) -> None:
@@ -383,8 +383,8 @@ def test_junk_is_read_or_refused_and_never_breaks(config: dict[str, Any], junk: 
 
 
 def test_files_that_are_no_config(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read a model's config\.json"):
+    with pytest.raises(ConfigError, match=r"config\.json .*No such file"):
         read_config(tmp_path / "config.json")
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(ConfigError, match="must hold one object, got list"):
+    with pytest.raises(ConfigError, match=r"list\.json .* list "):
         read_config(tmp_path / "list.json")

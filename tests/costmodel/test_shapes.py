@@ -140,7 +140,7 @@ def test_what_modelopt_writes_apart_is_read(
     assert (model.weight_format, model.kv_bytes) == (kind, kv_bytes)
     assert model.weight_bytes == pytest.approx(weight_bytes, rel=0.02)
     (tmp_path / "hf_quant_config.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"hf_quant_config\.json must hold one object, got list"):
+    with pytest.raises(ConfigError, match=r"hf_quant_config\.json .* list "):
         shape(tmp_path, GPT_OSS)
 
 

@@ -11,6 +11,7 @@ import pytest
 from examples.providers.caches import ClaudeCache, Turn
 
 from prefixroute.plan import place_breakpoints, plan_trace
+from prefixroute.plan.breakpoints import ROLLING
 from prefixroute.providers import Usage, find_model
 from prefixroute.workload import read_trace
 
@@ -62,7 +63,7 @@ def test_reuse_and_dollars_of_a_log(tmp_path: Path, seed: int) -> None:
 def test_marks_that_were_placed_are_what_the_server_reads() -> None:
     bodies = [body for _, _, body in conversations(1)]
     placed = place_breakpoints(bodies, SONNET)
-    assert [mark.where for mark in placed.marks] == ["system[0]", "end of the prompt"]
+    assert [mark.where for mark in placed.marks] == ["system[0]", ROLLING]
     cache = ClaudeCache(lambda: 0.0)
     read = total = 0
     for body in bodies:

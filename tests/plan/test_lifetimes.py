@@ -49,7 +49,7 @@ def test_under_the_minimum_there_is_no_choice() -> None:
 
 @pytest.mark.parametrize("gaps", [[], [-1.0], [float("nan")], [float("inf")], [[1.0]], ["x"], [1e300], None])
 def test_impossible_gaps(gaps: list[float]) -> None:
-    with pytest.raises(ConfigError, match="gaps must be seconds"):
+    with pytest.raises(ConfigError, match=r"gaps .*seconds"):
         lifetimes_by_gaps(SONNET, 20_000, gaps)
 
 
@@ -82,7 +82,7 @@ def test_against_implicit_caching_that_misses() -> None:
 
 
 def test_storage_needs_a_model_that_has_it_and_a_prefix_that_is_long_enough() -> None:
-    with pytest.raises(ConfigError, match="no stored cache objects"):
+    with pytest.raises(ConfigError, match=r"claude-sonnet.* stored "):
         plan_storage(SONNET, 100_000, 10)
     short = plan_storage(find_model("gemini-2.5-pro"), 1_000, 10)
     assert not short.is_cacheable

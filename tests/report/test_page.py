@@ -19,10 +19,13 @@ pytest.importorskip("altair", reason="the extra `report` is not installed")
 
 import vl_convert
 
-from prefixroute.report.charts import charts
+from prefixroute.report.charts import CHARTED, charts
 from prefixroute.report.comparison import comparison_sheet
 from prefixroute.report.drawing import VEGA_LITE, Picture, png, svg, vega
 from prefixroute.report.page import page, picture
+from prefixroute.report.traces import trace_charts
+
+BUSIEST = "usd_per_million_requests_busiest"
 
 
 class Outline(HTMLParser):
@@ -60,7 +63,8 @@ def test_the_page_needs_nothing_from_outside(study: Sweep) -> None:
 def test_the_page_draws_each_measure_and_prints_every_row(study: Sweep) -> None:
     text = page(sweep_sheet(study))
     assert outline(text).tags.count("svg") == 4
-    assert "Time to first token, 8 replicas" in text
+    assert re.findall("<figcaption>(.*?)</figcaption>", text) == list(charts(study.rows))
+    assert "8 replicas" in list(charts(study.rows))[-1]  # times are those of the largest fleet
     assert text.count('<td class="text">round-robin</td>') == 2
     assert "floor 3.71 %" in text
     assert text.count("ASSUMED") == 3  # the price's two columns, and the price
@@ -69,7 +73,7 @@ def test_the_page_draws_each_measure_and_prints_every_row(study: Sweep) -> None:
 def test_the_page_of_a_measured_workload_draws_it_too(study: Sweep) -> None:
     text = page(sweep_sheet(study, lambda: measure(chat(seed=1, requests=300))))
     assert outline(text).tags.count("svg") == 7
-    for title in ("One cache of a given size", "Blocks kept for a given time", "Arrivals over time"):
+    for title in trace_charts(measure(chat(seed=1, requests=300)), 1.0):
         assert f"<figcaption>{title}</figcaption>" in text
     assert "unlimited: 3.71 %" in text  # the floor that the page names: of all seeds, not of the one that is drawn
 
@@ -105,10 +109,7 @@ def test_without_a_distribution_three_charts_remain(study: Sweep) -> None:
 
 def test_one_fleet_is_drawn_as_bars_and_several_as_lines(study: Sweep, one_fleet: Sweep) -> None:
     marks = [
-        {
-            layer["mark"]["type"]
-            for layer in charts(drawn.rows)["Prefill cost, bought for the busiest replica"].to_dict()["layer"]
-        }
+        {layer["mark"]["type"] for layer in charts(drawn.rows)[CHARTED[BUSIEST]].to_dict()["layer"]}
         for drawn in (study, one_fleet)
     ]
     assert "line" in marks[0]
@@ -119,7 +120,7 @@ def test_a_long_title_makes_no_picture_wider(study: Sweep) -> None:
     def width(title: str) -> int:
         return int.from_bytes(png(Picture(title, charts(study.rows)), scale=1)[16:20], "big")
 
-    assert width("session computes less than round-robin does, on a fleet that is " + 12 * "as large ") == width("chat")
+    assert width(20 * "as long as this ") == width("chat")
 
 
 def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Sweep, one_fleet: Sweep) -> None:
@@ -131,7 +132,7 @@ def test_the_picture_is_a_png_and_equal_studies_give_equal_bytes(study: Sweep, o
 
 
 def test_the_picture_says_what_nobody_gave_and_what_its_times_are(study: Sweep) -> None:
-    said = remarks(study.assumptions, ("TTFT is prefill time alone",))
+    said = remarks(study.assumptions, ("a note",))
     above, below = (
         vega(Picture("chat", charts(study.rows), said)),
         vega(Picture("chat", charts(study.rows), rests_on=said)),
@@ -143,7 +144,8 @@ def test_the_picture_says_what_nobody_gave_and_what_its_times_are(study: Sweep) 
     assert said[0].startswith("ASSUMED ")
     for figure in said[0].split("; "):
         assert figure in text
-    assert "Note: TTFT is prefill time alone" in text
+    assert said[1].endswith(": a note")
+    assert said[1] in text
     assert "ASSUMED" in vega(Picture("nothing to draw", {}, rests_on=said))
 
 
@@ -198,16 +200,10 @@ def test_the_load_of_each_policy_is_drawn_for_the_largest_fleet(replicas: int, t
     ).to_json()  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("metric", "title"),
-    [
-        ("recompute_ratio", "Prompt tokens computed"),
-        ("usd_per_million_requests_busiest", "Prefill cost, bought for the busiest replica"),
-    ],
-)
-def test_the_page_of_a_comparison_draws_first_what_decides(metric: str, title: str) -> None:
+@pytest.mark.parametrize("metric", ["recompute_ratio", BUSIEST])
+def test_the_page_of_a_comparison_draws_first_what_decides(metric: str) -> None:
     source = chat(seed=1, requests=300)
     found = compare(source, ["round-robin", "session"], scenario=Scenario(replicas=2), seeds=1, metric=metric)
     text = page(comparison_sheet(found))
-    assert re.findall("<figcaption>(.*?)</figcaption>", text)[0] == title
+    assert re.findall("<figcaption>(.*?)</figcaption>", text)[0] == CHARTED[metric]
     assert '<td class="text">clock</td><td class="number">untimed</td>' in text

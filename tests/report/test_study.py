@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,12 +16,15 @@ def test_floor_is_unknown_when_no_row_knows_it(study: Sweep) -> None:
     assert floor_of([replace(study.rows[0], floor=None)]) is None
 
 
+def told(sentence: str) -> list[str]:
+    """Return the policies and figures of a sentence, in its order."""
+    return re.findall(r"round-robin|cache-aware|session|random|\$?\d[\d.]*", sentence.rstrip("."))
+
+
 def test_the_summary_speaks_of_the_largest_fleet(study: Sweep) -> None:
     share, cost = summary(study)
-    assert "At 8 replicas, round-robin computes 51.0 %" in share
-    assert "cache-aware 4.3 %" in share
-    assert "below 3.7 %" in share
-    assert "$132.60 with round-robin (skew 1.04) and $11.18 with cache-aware (skew 1.04)" in cost
+    assert told(share) == ["8", "round-robin", "51.0", "cache-aware", "4.3", "3.7"]
+    assert told(cost)[-6:] == ["$132.60", "round-robin", "1.04", "$11.18", "cache-aware", "1.04"]
 
 
 def test_of_policies_that_compute_alike_the_cheapest_is_named(study: Sweep) -> None:
@@ -36,7 +40,7 @@ def test_of_policies_that_compute_alike_the_cheapest_is_named(study: Sweep) -> N
 
 def test_the_summary_of_one_policy_says_it_once(study: Sweep) -> None:
     share, cost = summary(replace(study, rows=study.rows[-1:]))
-    assert share == "At 8 replicas, cache-aware computes 4.3 % of the prompt tokens; no routing can go below 3.7 %."
+    assert told(share) == ["8", "cache-aware", "4.3", "3.7"]
     assert cost.count("$") == cost.count("cache-aware") == 1
 
 
