@@ -177,5 +177,5 @@ def test_what_is_no_slo_is_refused(text: str) -> None:
 
 
 def test_nothing_to_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"policy .* 1 replica, got 0 and "):
+    with pytest.raises(ConfigError, match=r"policy\b.* 1 replica, got 0\b"):
         size(WORKLOAD, SLO, [])

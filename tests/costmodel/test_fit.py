@@ -67,11 +67,11 @@ def test_the_articles_formula_is_fitted_too() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "needs 3 rows or more"),
-        ([(100, 0, 1.0), (200, 0, 2.0)], "needs 3 rows or more"),
-        ([(100, 0, 1.0)] * 3, "must differ in length"),
+        ([], "needs 3 rows"),
+        ([(100, 0, 1.0), (200, 0, 2.0)], "needs 3 rows"),
+        ([(100, 0, 1.0)] * 3, "differ.*length"),
         ([(100, 0, 3.0), (1_000, 0, 2.0), (5_000, 0, 0.5)], "cannot be fitted"),
-        ([(100, 0, 1.0), (200, 200, 2.0), (300, 0, 3.0)], r"measured row 1 must have .* got \(.*200"),
+        ([(100, 0, 1.0), (200, 200, 2.0), (300, 0, 3.0)], r"measured row 1.*\(.*200"),
         ([(100, 0, 1.0), (200, 0, 2.0), (300, 0, float("nan"))], "measured row 2"),
     ],
 )

@@ -154,12 +154,12 @@ def test_ten_thousand_calls() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"first": 3}, "first must be a function"),
-        ({"rest": [None]}, r"rest\[0\] must be a function"),
-        ({"limit": 0}, "limit must be at least 1"),
-        ({"limit": 1.5}, "limit must be an int"),
+        ({"first": 3}, "first.*function"),
+        ({"rest": [None]}, r"rest\[0\].*function"),
+        ({"limit": 0}, "limit.*1"),
+        ({"limit": 1.5}, "limit.*int"),
         ({"patience_s": float("nan")}, "patience_s"),
-        ({"started": 1}, "started must be an asyncio.Event"),
+        ({"started": 1}, "started.*asyncio.Event"),
     ],
 )
 async def test_a_mistake_sends_nothing(changed: dict[str, object], told: str) -> None:

@@ -130,11 +130,11 @@ async def test_leaving_stops_it_even_in_a_ping() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"tokens": 100}, "512 tokens or more"),
-        ({"margin_s": 300.0}, "below the lifetime of 300 s"),
+        ({"tokens": 100}, "512 tokens"),
+        ({"margin_s": 300.0}, "below.*lifetime.*300 s"),
         ({"margin_s": float("nan")}, "margin_s"),
         ({"lifetime": "2h"}, "lifetimes 5m, 1h"),
-        ({"ping": 3}, "ping must be a function"),
+        ({"ping": 3}, "ping.*function"),
         ({"model": find_model("gemini-2.5-pro"), "mode": "explicit"}, "do not renew"),
     ],
 )
