@@ -327,3 +327,17 @@ def test_a_comparison_names_what_decides_and_has_one_unit_of_time(trace: Path) -
 
 def test_compare_tries_the_presets_of_advise() -> None:
     assert set(OTHERS) <= set(EVERY_MECHANISM.split(","))
+
+
+def test_a_month_that_repeats_a_short_log_is_warned_of(prefixroute: Prefixroute, log: Path) -> None:
+    """59 gaps of 7 s are no day; the same log at a 300th of its speed covers one and a half."""
+    advise = ("--replicas", "2", "--policies", "session", "--seeds", "1", "-q", "--json")
+    short = prefixroute("advise", log, *advise).json
+    (told,) = [one for one in short["findings"] if one["kind"] == "short-span"]
+    assert told["severity"] == "warning"
+    assert told["evidence"] == {"span_s": 413.0, "enough_s": 86_400.0, "times_a_month": round(730 * 3_600 / 413)}
+    for workload in (f"{log},speed=0.003", "chat,requests=50,arrivals=poisson:10"):
+        long = prefixroute("advise", workload, *advise).json
+        assert "short-span" not in [one["kind"] for one in long["findings"]]
+    assert prefixroute("lint", log, "--fail-on", "never", "--json").json["span_s"] == 413.0
+    assert prefixroute("plan", "anthropic", "--trace", log, "--json").json["trace"]["span_s"] == 413.0

@@ -132,6 +132,7 @@ def _findings(facts: Facts, study: Study, need: FleetNeed | None, how: How) -> I
     compared, choice, chosen = study.comparison, study.choice, study.choice.policy
     policy = chosen if study.chosen.replicas > 1 else NO_ROUTER
     yield from findings.facts(facts.profile, facts.workload, facts.masked_profile)
+    yield from findings.span(facts)
     yield from findings.coincidence(compared)
     yield from findings.volatile(facts)
     yield from findings.measured(compared.row(chosen), study.chosen, most_preempted=how.asked.headroom.preemptions)
@@ -226,6 +227,7 @@ def _behind_an_api(facts: Facts, fleet: Scenario, how: How) -> Advice:
     )
     found = [
         *findings.facts(facts.profile, facts.workload, facts.masked_profile),
+        *findings.span(facts),
         *findings.volatile(facts),
     ]
     return _advice(facts, study, found, how, lifetimes=lifetimes)

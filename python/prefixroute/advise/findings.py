@@ -28,6 +28,7 @@ from prefixroute.advise.compare import Comparison
 from prefixroute.advise.facts import Facts
 from prefixroute.advise.finding import Evidence, Finding, Severity, figures
 from prefixroute.advise.profile import MIN_MATCH_TOKENS, Profile
+from prefixroute.costmodel import HOURS_PER_MONTH, SHORT_SPAN_S
 from prefixroute.costmodel.assumption import on_defaults
 from prefixroute.sim import ResultRow, Scenario
 from prefixroute.workload import Workload
@@ -67,6 +68,16 @@ def facts(profile: Profile, workload: Workload, masked: Profile | None) -> Itera
     for hot in profile.hottest:
         shares = figures(hot, "name", "requests", "tokens", "head_tokens")
         yield Finding("hottest", "note", {"who": hot.kind, **shares})
+
+
+def span(known: Facts) -> Iterator[Finding]:
+    """Yield that a log is too short for dollars a month; the rate of a made workload is a setting of it."""
+    seconds = known.profile.span_s
+    if isinstance(known.source, Workload) and 0 < seconds < SHORT_SPAN_S:
+        per_month = HOURS_PER_MONTH * 3_600 / seconds
+        yield Finding(
+            "short-span", "warning", {"span_s": seconds, "enough_s": SHORT_SPAN_S, "times_a_month": round(per_month)}
+        )
 
 
 def volatile(known: Facts) -> Iterator[Finding]:

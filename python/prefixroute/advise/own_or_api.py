@@ -56,6 +56,7 @@ class OwnOrApi:
     Attributes:
         workload: the traffic's name.
         requests_per_month: its rate.
+        span_s: seconds of traffic that this rate was measured over; 0 where the rate was given.
         promise: what replicas keep.
         offers: all of them.
         break_even_requests_per_month: requests from which the rent of the replicas is below the cheapest API; the rent
@@ -66,6 +67,7 @@ class OwnOrApi:
 
     workload: str
     requests_per_month: float
+    span_s: float
     promise: Slo
     offers: tuple[Offer, ...]
     break_even_requests_per_month: float | None
@@ -77,6 +79,7 @@ class OwnOrApi:
         return {
             "workload": self.workload,
             "requests_per_month": self.requests_per_month,
+            "span_s": self.span_s,
             "promise": str(self.promise),
             "offers": [asdict(offer) for offer in self.offers],
             "break_even_requests_per_month": self.break_even_requests_per_month,
@@ -139,7 +142,8 @@ def own_or_api(
     ranked = sorted([*priced, own], key=lambda offer: (offer.usd_per_month is None, offer.usd_per_month or 0.0))
     figures = {item.name: item for item in (*assumptions, *cost.assumptions, *workload.assumptions)}
     notes = (*workload.notes, "prices are compared, and not the answers of different models")
-    return OwnOrApi(workload.name, month, promise, tuple(ranked), even, tuple(figures.values()), notes)
+    measured_s = span_s if requests_per_day is None else 0.0
+    return OwnOrApi(workload.name, month, measured_s, promise, tuple(ranked), even, tuple(figures.values()), notes)
 
 
 def default_models(workload: Workload, span_s: float) -> tuple[Offer, ...]:

@@ -9,6 +9,7 @@ from prefixroute.costmodel.cost import (
     DEFAULT_MODEL,
     HOURS_PER_MONTH,
     PRESETS,
+    SHORT_SPAN_S,
     CostModel,
 )
 from prefixroute.costmodel.fit import Fit, Residual, fit
@@ -28,6 +29,7 @@ __all__ = [
     "FORMATS",
     "HOURS_PER_MONTH",
     "PRESETS",
+    "SHORT_SPAN_S",
     "Assumption",
     "Attention",
     "CostModel",

@@ -43,6 +43,9 @@ MOST_GPUS = 4_096
 """Far above any replica."""
 HOURS_PER_MONTH = 730
 """Hours of a month, 365 x 24 / 12, as cloud bills count them."""
+SHORT_SPAN_S = 86_400.0
+"""Seconds of a log below which its dollars a month are a guess: traffic rises and falls over a day, and less than a day
+shows a part of that only."""
 
 MOST_OVERHEAD_S = 86_400
 MOST_TOKENS = 1e15

@@ -41,6 +41,7 @@ class LintReport:
         log: the log's name.
         findings: the gravest first, then the most expensive.
         requests: of the log.
+        span_s: seconds from its first request to its last, whose rate dollars a month take for the whole month.
         bodies: request bodies that could be looked at.
         assumptions: figures behind the dollars.
         notes: of the log.
@@ -49,6 +50,7 @@ class LintReport:
     log: str
     findings: tuple[LintFinding, ...]
     requests: int
+    span_s: float
     bodies: int
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
@@ -62,6 +64,7 @@ class LintReport:
         return {
             "log": self.log,
             "requests": self.requests,
+            "span_s": self.span_s,
             "bodies": self.bodies,
             "worst": self.worst(),
             "findings": [finding.to_dict() for finding in self.findings],
@@ -100,6 +103,7 @@ def lint(
         workload.name,
         tuple(findings),
         case.statistics.requests,
+        case.statistics.span_s,
         len(entries),
         (*workload.assumptions, *figures),
         workload.notes,

@@ -6,6 +6,7 @@ from prefixroute.advise import Advice, Comparison
 from prefixroute.advise.choice import CURRENT
 from prefixroute.costmodel.assumption import MONEY, defaults
 from prefixroute.report.figures import replicas
+from prefixroute.report.times import duration
 
 BUSIEST = "busiest replica"
 """The basis of all dollars of an advice: prefill is bought for every replica as for the busiest."""
@@ -41,6 +42,6 @@ def mark(advice: Advice, name: str) -> str:
 
 
 def rate(advice: Advice) -> str:
-    """Return what dollars a month are at: the workload's rate, or one that is assumed."""
+    """Return what dollars a month are at: the rate of so much time of the workload, or one that is assumed."""
     invented = ", ".join(item.name for item in defaults(RATE, advice.comparison.assumptions))
-    return f"an assumed rate (ASSUMED {invented})" if invented else "the workload's rate"
+    return f"an assumed rate (ASSUMED {invented})" if invented else f"the rate of its {duration(advice.profile.span_s)}"

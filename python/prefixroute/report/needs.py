@@ -87,7 +87,7 @@ def _enough(advice: Advice, need: FleetNeed) -> str:
     if need.is_smaller:
         return f"{fewer(advice, need)}."
     if size.replicas == need.replicas:
-        return f"All {need.replicas} replicas are needed."
+        return f"{replicas(need.replicas)} are needed, as many as the fleet has: fewer are not enough."
     return f"{replicas(size.replicas)} are needed."
 
 

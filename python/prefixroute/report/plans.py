@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from prefixroute.advise.own_or_api import OwnOrApi
-from prefixroute.costmodel import HOURS_PER_MONTH
+from prefixroute.costmodel import HOURS_PER_MONTH, SHORT_SPAN_S
 from prefixroute.lint import LintReport
 from prefixroute.plan.breakpoints import Placement
 from prefixroute.plan.burst import BatchOrder, Burst
@@ -18,12 +18,25 @@ from prefixroute.plan.traffic import Reuse, TracePlan, Traffic
 from prefixroute.report.figures import dollars, money_of, percent
 from prefixroute.report.sheet import lasting
 from prefixroute.report.table import Bars, Column, Table, on_any_default
-from prefixroute.report.times import unit_of
+from prefixroute.report.times import duration, unit_of
 
 SHOWN_CLASSES = 20
 SHOWN_USERS = 5
 SHOWN_SHARDS = 10
 _MONTH_S = HOURS_PER_MONTH * 3600
+
+
+def month_of(span_s: float) -> list[str]:
+    """Return what dollars a month are made of, and whether that is enough; empty for traffic without a span.
+
+    Args:
+        span_s: seconds from the first request of the traffic to its last.
+    """
+    if span_s <= 0:
+        return []
+    basis = f"Dollars a month take the rate of these {duration(span_s)} for every hour of the month."
+    short = " That is less than a day, and traffic rises and falls over a day: a month may differ from it by far."
+    return [basis + short * (span_s < SHORT_SPAN_S)]
 
 
 def _table(
@@ -151,7 +164,8 @@ def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
     """Return what each lifetime makes of a trace, and of each class of its sessions."""
     total = plan.total
     uncached = f"{dollars(total.uncached.usd)} without a cache"
-    lines = [f"Cheapest: {total.best.lifetime}, {dollars(total.best.usd)} against {uncached}."]
+    best = f"Cheapest: {total.best.lifetime}, {dollars(total.best.usd)} against {uncached}."
+    lines = [best if total.best.usd < total.uncached.usd else f"No lifetime costs less than {uncached}."]
     if total.gaps:
         over = ", ".join(f"{percent(total.long_gaps[name] / total.gaps, 2)} over {name}" for name in total.kept)
         lines.append(f"Gaps between requests of one session: {over}.")
@@ -161,6 +175,7 @@ def trace_tables(plan: TracePlan) -> tuple[Table, ...]:
             f"{percent(early)} of the prompt tokens are written again, because the request that wrote them had not "
             "begun to answer: send one first, then the rest (`fan_out`)."
         )
+    lines += month_of(plan.span_s)
     if total.short:
         lines.append(f"{total.short:,} of {total.requests:,} prompts are under the model's minimum and are not cached.")
     rows = [("no cache", total.uncached), *total.kept.items()]
@@ -287,6 +302,7 @@ def offer_table(found: OwnOrApi) -> Table:
             f"The rent of the replicas is below the cheapest API from {found.break_even_requests_per_month:,.0f} "
             f"requests per month on; this traffic has {found.requests_per_month:,.0f}."
         )
+    lines += month_of(found.span_s)
     marked = on_any_default(found.assumptions)
     columns = [
         Column("model", "name", text=True),
@@ -317,6 +333,8 @@ def lint_table(found: LintReport) -> Table:
     lines = [f"{found.requests:,} requests{bodies}."]
     if not found.findings:
         lines.append("Nothing found.")
+    elif any(one.usd_per_month for one in found.findings):
+        lines += month_of(found.span_s)
     money = money_of(one.usd_per_month for one in found.findings)
     columns = [
         Column("finding", lambda one: f"{one.rule.level} {one.rule.id} {one.rule.name}", text=True),

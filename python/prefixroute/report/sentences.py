@@ -336,6 +336,8 @@ FINDINGS: Mapping[str, str | Callable[[Evidence], str]] = {
     "several-routers": _several_routers,
     "shorter-than-a-block": "{share:whole} of the prompts are shorter than one block of {block_size} tokens: nothing "
     "of them is ever cached.",
+    "short-span": "The log covers {span_s:time}. Dollars a month repeat it {times_a_month:count} times, although traffic "
+    "rises and falls over a day. Believe dollars per million requests, or give a log of a day or more.",
     "skew": "The busiest replica has {prefill_skew:ratio} times the mean of the prefill time, and {skew:ratio} times "
     "the mean of the requests: capacity must be bought for it.",
     "tradeoff": _tradeoff,
