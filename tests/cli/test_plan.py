@@ -48,6 +48,28 @@ def test_120_a_minute_take_8_keys(prefixroute: Prefixroute) -> None:
     assert told["keys"]["is_promised"] is False
 
 
+def test_keys_and_lifetimes_of_a_trace_are_those_of_its_prompts(
+    prefixroute: Prefixroute, trace: Path, log: Path
+) -> None:
+    """What a log does not tell, the prefix that all prompts share, is not made up; nor is the length of prompts."""
+    told = answer(prefixroute, "openai", "--trace", trace)
+    assert told.keys() & {"keys", "lifetimes"} == set()
+    total = told["trace"]["total"]
+    shared = answer(prefixroute, "openai", "--trace", trace, "--shared-tokens", 1_024)["keys"]["load"]
+    assert shared["shared_tokens"] + shared["own_tokens"] == round(total["prompt_tokens"] / total["requests"])
+    load = answer(prefixroute, "openai", "--trace", log)["keys"]["load"]
+    assert load["users"] == 12
+    assert load["requests_per_minute"] == pytest.approx(60 * 60 / 413)
+
+
+def test_without_a_trace_every_figure_of_the_load_is_in_the_answer(prefixroute: Prefixroute) -> None:
+    found = answer(prefixroute, "openai", "--per-minute", 90, "--own-tokens", 7)
+    assert found["keys"]["load"] == {
+        "requests_per_minute": 90.0, "users": 1_000, "shared_tokens": 20_000, "user_tokens": 0, "own_tokens": 7,
+    }  # fmt: skip
+    assert found["lifetimes"]["source"].split()[0] == f"{60 * 90 / found['keys']['shards']:g}"
+
+
 def test_gemini_breaks_even_at_its_rent(prefixroute: Prefixroute) -> None:
     told = answer(prefixroute, "gemini", "--model", "gemini-2.5-pro", "--shared-tokens", 100_000, "--per-hour", 10)
     assert told["storage"]["break_even_per_hour"] == pytest.approx(5.75 / 1.125)

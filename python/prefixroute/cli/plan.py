@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
@@ -67,6 +68,13 @@ ANTHROPIC_EXAMPLE = "Example: prefixroute plan anthropic --requests 10 --shared-
 OPENAI_EXAMPLE = "Example: prefixroute plan openai --per-minute 120 --users 1000"
 GEMINI_EXAMPLE = "Example: prefixroute plan gemini --shared-tokens 100000 --per-hour 10"
 COMPARE_EXAMPLE = "Example: prefixroute plan compare day.jsonl.gz --price 2.50"
+
+OWN_TOKENS = 200
+"""Prompt tokens of each call behind what calls share, unless given (ASSUMED: a question of 150 words)."""
+NO_HEAD = (
+    "the trace does not tell how many tokens all of its prompts share: give --shared-tokens for routing keys and "
+    "lifetimes of one prefix"
+)
 
 app = typer.Typer(
     help="Plan for prompt caches that a provider runs: Claude, OpenAI, Gemini, or all beside replicas of your own.",
@@ -132,7 +140,12 @@ def openai(
     limit: float | None = price(None, "Requests a minute for one key.", show_default=f"the provider's, or {LIMIT:g}"),
     shared_tokens: str | None = shared_tokens_of(),
     user_tokens: int = call(0, "Prompt tokens behind them that one user's calls share.", min=0),
-    own_tokens: int = own(200),
+    own_tokens: int | None = call(
+        None,
+        "Prompt tokens of each call behind them.",
+        min=0,
+        show_default=f"{OWN_TOKENS}, or what prompts of the trace have",
+    ),
     lifetime: str | None = lifetime_name(),
     per_hour: float | None = uses(),
     seed: int = options.seed(1),
@@ -147,23 +160,27 @@ def openai(
     rate: float = PER_MINUTE if per_minute is None else per_minute
     senders: int | dict[str, float] = USERS if users is None else users
     workload = None if traced.trace is None else _opened(traced.trace, reading, outputs)
-    if workload is not None and (per_minute is None or users is None):
-        seen_rate, seen_users = _users(workload)
-        rate = seen_rate if per_minute is None else per_minute
-        senders = seen_users if users is None else users
-        if shared_tokens is None and workload.head_tokens:
-            shared = workload.head_tokens
-    else:
+    tail = OWN_TOKENS if own_tokens is None else own_tokens
+    if workload is None:
         answer.assumptions += defaults(
             ("requests_per_minute", rate, per_minute), ("users", USERS, users), ("shared_tokens", shared, shared_tokens)
         )
-    load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=own_tokens)
-    plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
-    answer.add("keys", plan, shard_table(plan))
-    # Unless said otherwise, the uses of one key's entry: its share of the requests.
-    per_key = 60 * rate / plan.shards if per_hour is None else per_hour
-    kept = lifetimes_by_rate(found, shared, per_key, tier=figures.tier)
-    answer.add("lifetimes", kept, lifetime_table(kept))
+    else:
+        seen = _seen(workload)
+        rate = seen.per_minute if per_minute is None else per_minute
+        senders = seen.users if users is None else users
+        shared = workload.head_tokens or 0 if shared_tokens is None else shared
+        tail = max(0, seen.prompt_tokens - shared - user_tokens) if own_tokens is None else own_tokens
+    if shared:
+        load = Load(rate, senders, shared_tokens=shared, user_tokens=user_tokens, own_tokens=tail)
+        plan = plan_shards(found, load, limit=limit, lifetime=lifetime, tier=figures.tier, seed=seed)
+        answer.add("keys", plan, shard_table(plan))
+        # Unless said otherwise, the uses of one key's entry: its share of the requests.
+        per_key = 60 * rate / plan.shards if per_hour is None else per_hour
+        kept = lifetimes_by_rate(found, shared, per_key, tier=figures.tier)
+        answer.add("lifetimes", kept, lifetime_table(kept))
+    else:
+        answer.notes.append(NO_HEAD)
     if workload is not None:
         _trace(answer, traced, found, reading, workload, tier=figures.tier)
     answer.assumptions += figures_assumed(found)
@@ -280,16 +297,27 @@ def _opened(name: str, reading: TraceOptions, outputs: Outputs, *, stream: bool 
         return open_source(reading.source(name, told, stream=stream), 1)
 
 
-def _users(workload: Workload) -> tuple[float, dict[str, float]]:
-    """Return a trace's requests a minute, and how many each tenant, or else each session, sends."""
+class _Senders(NamedTuple):
+    """Who sends the requests of a trace: requests a minute, those of each user, and the mean length of a prompt."""
+
+    per_minute: float
+    users: dict[str, float]
+    prompt_tokens: int
+
+
+def _seen(workload: Workload) -> _Senders:
+    """Return who sends a trace; its users are its tenants, or else its sessions."""
     counts: Counter[str] = Counter()
     first = last = None
+    tokens = 0
     for number, request in enumerate(workload.requests()):
         counts[request.tenant or request.session or f"request-{number}"] += 1
+        tokens += request.prompt_tokens
         first, last = (request.arrival_s if first is None else first), request.arrival_s
     if first is None or last is None or last <= first:
         raise ConfigError(f"{workload.name} has no span in time: give --per-minute and --users")
-    return 60 * counts.total() / (last - first), {user: float(count) for user, count in counts.items()}
+    users = {user: float(count) for user, count in counts.items()}
+    return _Senders(60 * counts.total() / (last - first), users, round(tokens / counts.total()))
 
 
 def _prompts(path: Path, reading: TraceOptions) -> list[Prompt]:

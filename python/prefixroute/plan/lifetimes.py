@@ -75,7 +75,14 @@ def lifetimes_by_rate(
     check_float("uses_per_hour", uses_per_hour, 0, MOST_PER_HOUR, above=True)
     missed = {one.name: math.exp(-uses_per_hour / 3600 * one.seconds) for one in model.mode(mode).lifetimes}
     uses = {name: (q, q / (1 - q) if q < 1 else math.inf) for name, q in missed.items()}
-    return _plan(model, shared_tokens, f"{uses_per_hour:g} uses an hour", uses, mode=mode, tier=tier)
+    return _plan(
+        model,
+        shared_tokens,
+        f"{float(f'{uses_per_hour:.4g}'):,g} uses an hour",
+        uses,
+        mode=mode,
+        tier=tier,
+    )
 
 
 def lifetimes_by_gaps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,11 @@ class Load:
         check_fields(self, check_int, "user_tokens", "own_tokens", low=0, high=MOST_TOKENS)
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a prompt."""
+        return self.shared_tokens + self.user_tokens + self.own_tokens
+
+    @property
     def shares(self) -> dict[str, float]:
         """Each user's share of the requests, 1 in total."""
         if isinstance(self.users, int):
@@ -92,9 +97,11 @@ class ShardPlan:
 
     Attributes:
         model: the model's id.
+        load: what was planned for.
         limit: requests a minute for one head and key.
         limit_assumed: whether the provider names no limit for this model.
-        shards: keys that keep each at the limit on average.
+        shards: the least number of keys whose mean is within the limit: rate / limit, rounded up. Keys differ, so that
+            the busiest may be above it.
         rows: expectations by number of keys.
         over_limit: users who exceed the limit alone, with their requests a minute: no mapping helps them.
         moved_by_one_more: share of users whose key changes with one key more.
@@ -103,6 +110,7 @@ class ShardPlan:
     """
 
     model: str
+    load: Load
     limit: float
     limit_assumed: bool
     shards: int
@@ -114,7 +122,10 @@ class ShardPlan:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of a JSON object."""
-        return {**asdict(self), "over_limit": dict(self.over_limit)}
+        load = self.load
+        tokens = {name: getattr(load, name) for name in ("shared_tokens", "user_tokens", "own_tokens")}
+        asked = {"requests_per_minute": load.requests_per_minute, "users": len(load.shares), **tokens}
+        return {**asdict(replace(self, load=asked)), "over_limit": dict(self.over_limit)}
 
 
 def plan_shards(
@@ -147,20 +158,19 @@ def plan_shards(
     check_int("requests", requests, 1, MOST_SIMULATED)
     wanted = shards_for(load.requests_per_minute, most)
     counts = sorted({1, *(max(1, round(wanted * share)) for share in (0.5, 1, 1.5, 2, 4))})
-    seconds, price = used.lifetime(lifetime), model.price(load.shared_tokens + load.user_tokens + load.own_tokens, tier)
+    seconds, price = used.lifetime(lifetime), model.price(load.prompt_tokens, tier)
     rows = []
     for count in counts:
         busiest, overflow, hits = simulate_shards(
             model, load, count, limit=most, lifetime_s=seconds.seconds, requests=requests, seed=seed
         )
-        prompt = load.shared_tokens + load.user_tokens + load.own_tokens
         paid = hits * price.read + (1 - hits) * price.writing(seconds.name)
-        rows.append(ShardRow(count, busiest, overflow, hits, 1000 * prompt * paid / 1e6))
+        rows.append(ShardRow(count, busiest, overflow, hits, 1000 * load.prompt_tokens * paid / 1e6))
     heavy = [(user, share * load.requests_per_minute) for user, share in load.shares.items()]
     over = sorted((one for one in heavy if one[1] > most), key=lambda one: -one[1])
     assumed = limit is None and (known is None or "key_requests_per_minute" in used.assumed)
     return ShardPlan(
-        model.id, most, assumed, wanted, tuple(rows), tuple(over),
+        model.id, load, most, assumed, wanted, tuple(rows), tuple(over),
         moved(list(load.shares)[:MOVED_USERS], wanted, wanted + 1),
         used.promised, used.note,
     )  # fmt: skip
@@ -209,7 +219,7 @@ def simulate_shards(
         counted += 1
         over += machine[1] > 0
         hit += found
-        total += load.shared_tokens + load.user_tokens + load.own_tokens
+        total += load.prompt_tokens
     span_minutes = max(float(times[-1]) - warm, 1e-9) / MINUTE_S
     return max(per_key.values(), default=0) / span_minutes, over / max(1, counted), hit / max(1, total)
 

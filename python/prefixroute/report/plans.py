@@ -112,7 +112,7 @@ def lifetime_table(plan: LifetimePlan) -> Table:
     money = money_of(choice.usd_per_thousand for choice in plan.choices)
     columns = [
         Column("lifetime", "name", text=True),
-        Column("hits", "hit_ratio", percent),
+        Column("uses that read it", "hit_ratio", percent),
         Column("$ / 1,000 uses", "usd_per_thousand", money.dollars),
     ]
     title = f"Lifetimes of one prefix of {plan.shared_tokens:,} tokens, {plan.source}"
@@ -202,7 +202,7 @@ def _reuse(rows: Sequence[tuple[str, Reuse]], plan: TracePlan) -> tuple[Column, 
 
     return (
         Column("lifetime", lambda row: row[0], text=True),
-        Column("read from the cache", lambda row: percent(total.ratio(row[1]))),
+        Column("prompt tokens read", lambda row: percent(total.ratio(row[1]))),
         scaled("cost", 1.0),
         scaled("$ / 1M requests", 1e6 / max(1, total.requests)),
         scaled("$ / month", _MONTH_S / span_s if span_s > 0 else None),
@@ -236,7 +236,18 @@ def _classes(plan: TracePlan) -> Table:
 
 def shard_table(plan: ShardPlan) -> Table:
     """Return how many routing keys a load needs, and what to expect around that number."""
-    lines = [f"{plan.shards} keys keep each at {plan.limit:g} requests a minute on average."]
+    load, least = plan.load, next(row for row in plan.rows if row.shards == plan.shards)
+    keys = f"{plan.shards} key{'s are' if plan.shards > 1 else ' is'} the least"
+    lines = [
+        (
+            f"{keys} with a mean of at most {plan.limit:g} requests a minute; that is "
+            f"{60 * load.requests_per_minute / plan.shards:,.0f} an hour for each."
+        ),
+        (
+            f"A hash of the user picks the key, so keys differ: the busiest has {least.busiest_per_minute:,.1f} a minute. "
+            f"Requests come at random: {percent(least.overflow_ratio)} find their key above the limit."
+        ),
+    ]
     if plan.limit_assumed:
         lines.append(
             f"The limit is ASSUMED. {plan.note[:1].upper()}{plan.note[1:]}." if plan.note else "The limit is ASSUMED."
@@ -248,17 +259,25 @@ def shard_table(plan: ShardPlan) -> Table:
     if len(plan.over_limit) > SHOWN_USERS:
         lines.append(f"{len(plan.over_limit) - SHOWN_USERS} more users do.")
     lines.append(f"One key more moves {percent(plan.moved_by_one_more)} of the users to another key.")
-    lines.append("Hit ratios are those of a model of what the provider describes; it promises none.")
+    lines.append("What is read is the result of a model of what the provider describes; it promises no hit.")
     money = money_of(row.usd_per_thousand for row in plan.rows)
     columns = [
-        Column("keys", lambda row: f"{row.shards}{' (needed)' * (row.shards == plan.shards)}", text=True),
+        Column("keys", lambda row: f"{row.shards}{' (least)' * (row.shards == plan.shards)}", text=True),
         Column("busiest key / min", "busiest_per_minute", "{:,.1f}".format),
-        Column("over the limit", "overflow_ratio", percent),
-        Column("expected hits", "hit_ratio", percent),
+        Column("requests over the limit", "overflow_ratio", percent),
+        Column("prompt tokens read", "hit_ratio", percent),
         Column("$ / 1,000 prompts", "usd_per_thousand", money.dollars),
     ]
-    bars = Bars("% of prompt tokens hit", tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows))
-    return _table(f"Routing keys, {plan.model}", columns, plan.rows[:SHOWN_SHARDS], lines, bars)
+    bars = Bars(
+        "% of prompt tokens read from a cache", tuple((f"{row.shards} keys", 100 * row.hit_ratio) for row in plan.rows)
+    )
+    alike = " + ".join(
+        f"{tokens:,} of {whose}"
+        for tokens, whose in ((load.shared_tokens, "all"), (load.user_tokens, "the user"), (load.own_tokens, "its own"))
+        if tokens
+    )
+    title = f"Routing keys, {plan.model}: {load.requests_per_minute:,.4g} prompts a minute of {alike} tokens"
+    return _table(title, columns, plan.rows[:SHOWN_SHARDS], lines, bars)
 
 
 def storage_table(plan: StoragePlan) -> Table:
