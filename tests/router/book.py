@@ -1,4 +1,4 @@
-"""What tests read of a router's book: load, lost hits, and work that many threads do at once."""
+"""What tests read of a router's book: load, lost hits; a belief that refuses, and work that many threads do at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from fake_belief import FakeBelief, FakeInsertion
+from prefixroute.errors import TokensError
 from prefixroute.router import Router
+
+
+class Refusing(FakeBelief):
+    """Refuses what it is told to insert, once it is told to."""
+
+    refuses = False
+
+    def insert(self, name: str, prompt: object, namespace: object = None, now: float = 0.0) -> FakeInsertion:
+        if self.refuses:
+            raise TokensError("no")
+        return super().insert(name, prompt, None, now)
 
 
 def loads(router: Router) -> tuple[int, ...]:

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from book import loads
+from book import Refusing, loads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_belief import FakeBelief, FakeInsertion
+from fake_belief import FakeBelief
 from prefixroute.errors import ConfigError, NoReplicaError, TokensError, UnknownReplicaError
 from prefixroute.policies import View
 from prefixroute.router import Router, Ticket
@@ -55,21 +55,13 @@ def test_late_and_duplicate_calls_are_counted_and_do_nothing(make_router: Make) 
     ticket.finish()
     ticket.abort()
     ticket.first_token()
-    for end in (router.finish, router.abort, router.first_token):  # of a known key: silent
-        end("k")
-    router.finish("never")
-    router.first_token("never")
-    router.abort("never")
+    for end in (router.finish, router.abort, router.first_token):
+        end("k")  # a known key: silent
+        end("never")
     counts = router.stats()["counts"]
     assert loads(router) == (0, 0, 0)
-    assert {name: counts[name] for name in counts if "late" in name or "unknown" in name} == {
-        "finish_late": 1,
-        "abort_late": 1,
-        "first_token_late": 1,
-        "finish_unknown": 1,
-        "first_token_unknown": 1,
-        "abort_unknown": 1,
-    }
+    odd = {name: counts[name] for name in counts if "late" in name or "unknown" in name}
+    assert odd == {f"{end}_{why}": 1 for end in ("finish", "abort", "first_token") for why in ("late", "unknown")}
 
 
 def test_context_managers_finish_or_abort(make_router: Make) -> None:
@@ -173,27 +165,27 @@ async def test_a_relay_around_the_stream_gives_it_back_too(make_router: Make) ->
 
 
 def test_the_collector_may_close_a_relay_while_the_lock_is_held(make_router: Make) -> None:
-    garbage: list[Iterator[int]] = []
+    relays: list[Iterator[int]] = []
 
-    def collecting(view: View) -> int:
-        garbage.clear()
-        gc.collect()
+    def rule(view: View) -> int:
+        if len(relays) == 2:
+            relays.clear()
         return view.slots[0]
 
-    router = make_router(2, policy=collecting)
+    router = make_router(2, policy=rule)
 
     def relay(key: str | None) -> Iterator[int]:
         with router.route(TOKENS, key=key) as ticket:
             ticket.first_token()
             yield 1
 
-    streams = [relay(None), relay("k")]
-    for stream in streams:
-        next(stream)
-    del stream
-    garbage += streams
-    streams.clear()
+    for key in (None, "k"):
+        begun = relay(key)
+        next(begun)
+        relays.append(begun)
+    del begun
     router.choose(TOKENS)
+    assert relays == []
     assert loads(router) == (0, 0, 0)
     assert router.stats()["counts"]["dropped"] == 2
 
@@ -301,17 +293,6 @@ def test_the_key_of_a_hedge_follows_its_winner(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
-class Refusing(FakeBelief):
-    """Refuses what it is told to insert, once it is told to."""
-
-    refuses = False
-
-    def insert(self, name: str, prompt: object, namespace: object = None, now: float = 0.0) -> FakeInsertion:
-        if self.refuses:
-            raise TokensError("no")
-        return super().insert(name, prompt, None, now)
-
-
 def test_what_the_belief_refuses_leaves_nothing_half_done(make_router: Make) -> None:
     belief = Refusing()
     router = make_router(2, index=belief)
@@ -370,7 +351,7 @@ def test_what_is_over_is_not_tried_again_and_harms_no_other(make_router: Make, c
         ticket.retry()
     other = None if end == "finished" else route(TOKENS, key="k")
     before = router.stats()
-    with pytest.raises(NoReplicaError, match=r"is over|another request"):
+    with pytest.raises(NoReplicaError, match=r"'r[0-3]'|'k'"):
         ticket.hedge() if call == "hedge" else ticket.retry()
     assert router.stats() == before
     assert other is None or other.open
@@ -387,11 +368,11 @@ def test_a_ticket_is_retried_once(make_router: Make, key: str | None, pair: bool
         ticket.abort()
     following = ticket.retry()
     before = router.stats()
-    with pytest.raises(NoReplicaError, match="retried already"):
+    with pytest.raises(NoReplicaError, match=r"'r[0-3]'.*retry\(\)"):
         ticket.retry()
     assert router.stats() == before
     following.finish()
-    with pytest.raises(NoReplicaError, match="is over"):
+    with pytest.raises(NoReplicaError, match=r"'r[0-3]'"):
         ticket.retry()
     assert loads(router) == (0, 0, 0)
 
@@ -406,7 +387,7 @@ def test_what_a_hedge_has_decided_is_over_for_all_attempts(make_router: Make) ->
     lost = other.hedge()
     other.first_token()
     for ticket in (first, hedge, lost):
-        with pytest.raises(NoReplicaError, match="is over"):
+        with pytest.raises(NoReplicaError, match=r"'r[0-3]'"):
             ticket.retry()
     assert loads(router)[0] == 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from book import Refusing
 
-from fake_belief import FakeBelief, FakeInsertion
+from fake_belief import FakeBelief
 from prefixroute.costmodel import CostModel
-from prefixroute.errors import TokensError
 from prefixroute.hashing import hash_blocks
 from prefixroute.policies import View
 from prefixroute.router import Router
@@ -118,19 +118,13 @@ def test_a_failing_shadow_never_touches_the_live_request(make_router: Make) -> N
     assert router.stats()["counts"]["finished"] == 4
 
 
-class Refusing(FakeBelief):
-    """Takes no output."""
-
-    def insert(self, name: str, prompt: object, namespace: object = None, now: float = 0.0) -> FakeInsertion:
-        if not hasattr(prompt, "token_count"):
-            raise TokensError("no")
-        return super().insert(name, prompt, None, now)
-
-
 def test_a_shadow_that_cannot_finish_still_gives_its_load_back(make_router: Make) -> None:
     router = make_router(2)
-    shadow = router.shadow("session", index=Refusing())
-    router.route(prompt(0, 0), session="s").finish(output=[1, 2, 3])
+    belief = Refusing()
+    shadow = router.shadow("session", index=belief)
+    ticket = router.route(prompt(0, 0), session="s")
+    belief.refuses = True
+    ticket.finish(output=[1, 2, 3])
     assert (router.stats()["in_flight"], shadow.stats()["in_flight"]) == (0, 0)
 
 

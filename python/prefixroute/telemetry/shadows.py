@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -86,7 +87,9 @@ class Followed(Lease):
         except Exception:  # noqa: BLE001  # whatever fails in a shadow, the live request goes on
             _LOG.debug("shadow %r failed", attempt.decision.policy, exc_info=True)
             if attempt.open:
-                steps.finish(state, attempt, None, now, steps.NOTHING_REPORTED)
+                with suppress(Exception):  # a belief may refuse the prompt too
+                    steps.finish(state, attempt, None, now, steps.NOTHING_REPORTED)
+                self.abort()
 
     def abort(self) -> None:
         """End it without an answer."""
