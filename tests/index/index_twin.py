@@ -157,23 +157,12 @@ class Twin:
         self.clock = max(self.clock, now)
         return sum(map(self.expire_replica, self.replicas.values()))
 
-    def stored(self, name: str, parent: Path, more: Path, medium: str, now: float) -> dict[str, int]:
+    def stored(self, name: str, parent: Path, more: Path, medium: str, now: float) -> Counter[str]:
         replica = self.replicas[name]
         self.clock = max(self.clock, now)
         replica.fed = True
         blocks = prefixes(parent + more)[len(parent) :]
-        done = Counter(
-            stored=0,
-            confirmed=0,
-            copies=0,
-            orphaned=0,
-            adopted=0,
-            dropped=0,
-            reused=0,
-            unindexed=0,
-            placeless=0,
-            unfilled=0,
-        )
+        done = Counter[str]()
         for block in blocks:
             if block in replica.belief:
                 del replica.belief[block]
@@ -181,7 +170,7 @@ class Twin:
             else:
                 done["copies" if block in replica.truth else "stored"] += 1
             replica.truth.setdefault(block, Counter())[medium] += 1
-        return dict(done)
+        return done
 
     def removed(self, name: str, blocks: list[Path], medium: str) -> tuple[int, int]:
         truth = self.replicas[name].truth

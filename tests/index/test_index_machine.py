@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class IndexMachine(RuleBasedStateMachine):
             medium=data.draw(st.sampled_from(EVENT_MEDIA[medium])),
             now=self.now,
         )
-        assert done.to_dict() == self.twin.stored(name, parent, more, medium, self.now)
+        assert Counter(done.to_dict()) == self.twin.stored(name, parent, more, medium, self.now)
 
     @rule(name=NAMES, path=paths, medium=MEDIA, data=st.data())
     def removed(self, name: str, path: Path, medium: str, data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ from book import loads
 from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.index import PrefixIndex
 from prefixroute.router import Router
+from prefixroute.router.options import RequestOptions
 from prefixroute.testing import render, tokenize
 from prefixroute.types import Caps, LoadReport, Replica, Timing
 from prefixroute.workload.request import cached_tokens
@@ -199,22 +200,7 @@ def test_an_option_of_any_type_is_taken_or_refused_when_the_router_is_made(optio
     assert any(refused)
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "session",
-        "key",
-        "namespace",
-        "candidates",
-        "exclude",
-        "affinity",
-        "priority",
-        "slo_ttft_s",
-        "max_tokens",
-        "attrs",
-        "now",
-    ],
-)
+@pytest.mark.parametrize("argument", [*RequestOptions.__annotations__, "now"])
 @pytest.mark.parametrize("policy", ["document", "min-ttft"])
 def test_an_argument_of_any_type_is_taken_or_refused_by_an_error_of_ours(argument: str, policy: str) -> None:
     router = Router(["a", "b"], policy=policy)

@@ -14,18 +14,23 @@ from waiting import until
 NEVER_S = 3_600.0
 
 
+@pytest.fixture
+def stuck(pair: list[Engine]) -> Engine:
+    """Return an engine that comes to no answer."""
+    pair[0].control(prefill_s_per_1k=1_000 * NEVER_S)
+    return pair[0]
+
+
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_before_the_first_byte(pair: list[Engine], make_proxy: MakeProxy, stream: bool) -> None:
-    engine = pair[0]
-    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine])
+def test_a_client_that_leaves_before_the_first_byte(stuck: Engine, make_proxy: MakeProxy, stream: bool) -> None:
+    proxy = make_proxy([stuck])
     with proxy.opened(chat_body(stream=stream)):
-        until(lambda: engine.stats()["running"] == 1)
-        assert proxy.load() == {engine.url: 1}
+        until(lambda: stuck.stats()["running"] == 1)
+        assert proxy.load() == {stuck.url: 1}
     until(proxy.idle)
-    until(lambda: engine.stats()["running"] == 0)  # the engine has heard of it too
+    until(lambda: stuck.stats()["running"] == 0)  # the engine has heard of it too
     assert proxy.router.stats()["counts"]["aborted"] == 1
-    assert proxy.state(engine.url) == "active"  # it is no fault of the engine
+    assert proxy.state(stuck.url) == "active"  # it is no fault of the engine
 
 
 def test_a_client_that_leaves_in_the_middle(pair: list[Engine], make_proxy: MakeProxy) -> None:
@@ -47,33 +52,25 @@ def test_four_hundred_phantoms_leave_no_load(pair: list[Engine], make_proxy: Mak
         engine.control(prefill_s_per_1k=1_000 * NEVER_S)
     proxy = make_proxy(pair)
     for _ in range(20):
-        left = [proxy.opened(chat_body(f"{number} " * 20, stream=True)) for number in range(20)]
-        for connection in left:
-            connection.__enter__()
-        until(lambda: sum(proxy.load().values()) == 20)
-        assert all(load >= 5 for load in proxy.load().values())
-        for connection in left:
-            connection.__exit__(None, None, None)
+        with ExitStack() as left:
+            for number in range(20):
+                left.enter_context(proxy.opened(chat_body(f"{number} " * 20, stream=True)))
+            until(lambda: sum(proxy.load().values()) == 20)
+            assert all(load >= 5 for load in proxy.load().values())
         until(proxy.idle)
     assert proxy.router.stats()["counts"]["aborted"] == 400
 
 
-def test_a_health_check_does_not_touch_load(pair: list[Engine], make_proxy: MakeProxy) -> None:
-    engine = pair[0]
-    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine])
-    opened = [proxy.opened(chat_body()) for _ in range(10)]
-    for connection in opened:
-        connection.__enter__()
-    until(lambda: proxy.load()[engine.url] == 10)
-    engine.control(healthy=0)
-    until(lambda: proxy.state(engine.url) == "suspended")
-    assert proxy.load()[engine.url] == 10
-    engine.control(healthy=1)
-    until(lambda: proxy.state(engine.url) == "active")
-    assert proxy.load()[engine.url] == 10
-    for connection in opened:
-        connection.__exit__(None, None, None)
+def test_a_health_check_does_not_touch_load(stuck: Engine, make_proxy: MakeProxy) -> None:
+    proxy = make_proxy([stuck])
+    with ExitStack() as opened:
+        for _ in range(10):
+            opened.enter_context(proxy.opened(chat_body()))
+        until(lambda: proxy.load()[stuck.url] == 10)
+        for healthy, state in enumerate(("suspended", "active")):
+            stuck.control(healthy=healthy)
+            until(lambda state=state: proxy.state(stuck.url) == state)
+            assert proxy.load()[stuck.url] == 10
     until(proxy.idle)
 
 
@@ -90,8 +87,7 @@ def test_a_killed_engine_is_passed_over_suspended_and_taken_back_empty(
     engine.kill()
     for _ in range(4):
         response = proxy.chat(prompt, max_tokens=1)
-        assert response.status_code == 200
-        assert response.headers["x-replica"] == other.url
+        assert (response.status_code, response.headers["x-replica"]) == (200, other.url)
     until(lambda: proxy.state(home) == "suspended")
     assert proxy.router.stats()["counts"]["retried"] >= 1
     assert proxy.client.get("/healthz").json()["replicas"] == {home: "suspended", other.url: "active"}
@@ -167,8 +163,7 @@ def test_a_500_goes_to_the_client_and_not_round_the_fleet(pair: list[Engine], ma
     while proxy.client.get("/healthz").status_code == 200:  # but an engine that only fails is suspended
         assert proxy.chat().status_code == 500
     response = proxy.chat()
-    assert response.status_code == 503
-    assert response.headers["retry-after"] == "1"
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert proxy.idle()
 
 
@@ -199,24 +194,18 @@ def test_a_fleet_that_is_gone_is_a_502_then_a_503(make_engines: MakeEngines, mak
     assert proxy.idle()
 
 
-def test_a_full_fleet_is_a_429(pair: list[Engine], make_proxy: MakeProxy) -> None:
-    engine = pair[0]
-    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine], routing__max_in_flight=1)
+def test_a_full_fleet_is_a_429(stuck: Engine, make_proxy: MakeProxy) -> None:
+    proxy = make_proxy([stuck], routing__max_in_flight=1)
     with proxy.opened(chat_body()):
-        until(lambda: proxy.load() == {engine.url: 1})
+        until(lambda: proxy.load() == {stuck.url: 1})
         response = proxy.chat()
-        assert response.status_code == 429
-        assert response.headers["retry-after"] == "1"
+        assert (response.status_code, response.headers["retry-after"]) == (429, "1")
     until(proxy.idle)
 
 
-def test_a_silent_engine_is_a_504(pair: list[Engine], make_proxy: MakeProxy) -> None:
-    engine = pair[0]
-    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine], upstream__first_byte_timeout_s=0.2)
-    assert proxy.chat().status_code == 504
-    assert proxy.chat(stream=True).status_code == 504
+def test_a_silent_engine_is_a_504(stuck: Engine, make_proxy: MakeProxy) -> None:
+    proxy = make_proxy([stuck], upstream__first_byte_timeout_s=0.2)
+    assert [proxy.chat(stream=stream).status_code for stream in (False, True)] == [504] * 2
     assert proxy.idle()
 
 
@@ -276,13 +265,8 @@ def test_an_engine_that_asks_for_rest_gets_it(make_scripted: MakeScripted, make_
 
 def test_a_breaker_is_tried_with_requests_before_it_closes(pair: list[Engine], make_proxy: MakeProxy) -> None:
     sick, sound = pair
-    proxy = make_proxy(
-        [sick, sound],
-        routing__policy="round-robin",
-        health__failures=1,
-        health__reset_s=0.05,
-        health__max_reset_s=0.05,
-    )
+    health = {"health__failures": 1, "health__reset_s": 0.05, "health__max_reset_s": 0.05}
+    proxy = make_proxy([sick, sound], routing__policy="round-robin", **health)
     sick.control(status=503)  # its checks pass all the same
     breaker = proxy.service.fleet.engines[sick.url].breaker
     assert {proxy.chat(max_tokens=1).status_code for _ in range(4)} == {200}
@@ -328,16 +312,14 @@ def test_a_request_has_its_time_and_no_more(pair: list[Engine], make_proxy: Make
     assert proxy.state(engine.url) == "active"
 
 
-def test_requests_above_the_limit_are_a_429(pair: list[Engine], make_proxy: MakeProxy) -> None:
-    engine = pair[0]
-    engine.control(prefill_s_per_1k=1_000 * NEVER_S)
-    proxy = make_proxy([engine], limits__max_requests=3)
+def test_requests_above_the_limit_are_a_429(stuck: Engine, make_proxy: MakeProxy) -> None:
+    proxy = make_proxy([stuck], limits__max_requests=3)
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(proxy.opened(chat_body()))
-        until(lambda: proxy.load() == {engine.url: 3})
+        until(lambda: proxy.load() == {stuck.url: 3})
         response = proxy.chat()
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
     until(proxy.idle)
-    engine.control(prefill_s_per_1k=0)
+    stuck.control(prefill_s_per_1k=0)
     assert proxy.chat(max_tokens=1).is_success
