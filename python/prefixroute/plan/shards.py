@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -125,7 +125,7 @@ class ShardPlan:
         load = self.load
         tokens = {name: getattr(load, name) for name in ("shared_tokens", "user_tokens", "own_tokens")}
         asked = {"requests_per_minute": load.requests_per_minute, "users": len(load.shares), **tokens}
-        return {**asdict(replace(self, load=asked)), "over_limit": dict(self.over_limit)}
+        return {**asdict(self), "load": asked, "over_limit": dict(self.over_limit)}
 
 
 def plan_shards(
