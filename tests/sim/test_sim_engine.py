@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twin_fleet import Asked, Twin
+from twin_fleet import Asked, Twin, log_of
 
 from prefixroute.costmodel import CostModel, models
 from prefixroute.errors import ConfigError
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.engine import FIRST_TOKEN, EngineModel
 from prefixroute.sim.replica import ReplicaStore
-from prefixroute.sim.request_log import RequestLog
 
 CHUNK = 100
 
@@ -117,8 +116,7 @@ class Fleet:
             self.arrive(at, ask)
         while self.advance(inf):
             pass
-        log = RequestLog(timed=True)
-        log.extend(self.cluster.take_log())
+        log = log_of(self.cluster)
         columns = (log.column(name).tolist() for name in ("number", "start", "late"))
         for number, started, late in zip(*columns, strict=True):
             self.jobs[number].started, self.jobs[number].late = started, late
@@ -206,18 +204,12 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
         Asked(number, at + 0.25 + number / 1000, prompt, output)
         for number, (at, prompt, output, _) in enumerate(sorted(rows))
     ]
-    cost = Linear()
-    fleet = Fleet(cost, room=room, late_s=12.5, chunk_tokens=chunk, max_running=max_running)
+    fleet = Fleet(Linear(), room=room, late_s=12.5, chunk_tokens=chunk, max_running=max_running)
     held = [min(hit, prompt) for _, prompt, _, hit in sorted(rows)]
     jobs = fleet.run(
         (ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, hit)) for ask, hit in zip(asks, held, strict=True)
     )
-    twin = Twin(
-        lambda tokens, decodes: tokens * cost.token_s + cost.decode_s * bool(decodes),
-        chunk=chunk,
-        room=room,
-        max_running=max_running,
-    )
+    twin = Twin(Linear(), chunk=chunk, room=room, max_running=max_running)
     for ask, hit in zip(asks, held, strict=True):
         twin.replicas[0].cache.serve(ask.text(hit), ask.text(hit))
     twin.serve(asks)

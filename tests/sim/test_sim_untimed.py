@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -128,17 +128,10 @@ def test_a_drained_replica_gets_nothing_new() -> None:
     assert not (run.log.column("replica")[100:] == 0).any()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (FleetChange(1, "die", "replica-9"), "replica-9'.* die .*1"),
-        (FleetChange(1, "drain", "replica-9"), "replica-9'.* drain .*1"),
-        (FleetChange(1, "add", "replica-0"), "replica-0'.* add .*1"),
-    ],
-)
-def test_changes_that_make_no_sense_are_refused(change: FleetChange, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        simulate(chat(1, requests=3), Scenario(changes=(change,)))
+@pytest.mark.parametrize(("action", "name"), [("die", "replica-9"), ("drain", "replica-9"), ("add", "replica-0")])
+def test_changes_that_make_no_sense_are_refused(action: Any, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{name}'.* {action} .*\b1$"):
+        simulate(chat(1, requests=3), Scenario(changes=(FleetChange(1, action, name),)))
 
 
 class FirstSeen(Policy):
@@ -207,18 +200,10 @@ def test_progress_ends_at_one_and_never_goes_back() -> None:
     assert shares[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"policies": ()}, "policies"),
-        ({"replicas": ()}, "replicas"),
-        ({"seeds": 0}, "seeds"),
-        ({"jobs": 0}, "jobs .* 1.* 0"),
-    ],
-)
-def test_a_sweep_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sweep(chat(1, requests=5), **settings)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("name", "value"), [("policies", ()), ("replicas", ()), ("seeds", 0), ("jobs", 0)])
+def test_a_sweep_that_cannot_be_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        sweep(chat(1, requests=5), **{name: value})  # type: ignore[arg-type]
 
 
 def test_what_other_processes_cannot_import_is_refused_before_they_start() -> None:

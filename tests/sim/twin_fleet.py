@@ -18,6 +18,7 @@ import numpy as np
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.sim.replica import Admitted, ReplicaCache
+from prefixroute.sim.request_log import RequestLog
 
 
 @dataclass(eq=False)
@@ -91,12 +92,19 @@ class Replica:
         return len(self.running) + len(self.moving) + len(self.landed)
 
 
+def log_of(cluster: Any) -> RequestLog:
+    """Return what a cluster has written down since it was last asked."""
+    log = RequestLog(timed=True)
+    log.extend(cluster.take_log())
+    return log
+
+
 class Twin:
     """Replicas by number, and the requests that they serve."""
 
     def __init__(
         self,
-        seconds: Callable[[int, int], float],
+        cost: Any,
         replicas: int = 1,
         link: Callable[[int], float] = float,
         latency_s: float = 0.0,
@@ -105,7 +113,7 @@ class Twin:
         room: int | None,
         max_running: int,
     ) -> None:
-        self.seconds, self.link, self.latency_s = seconds, link, latency_s
+        self.cost, self.link, self.latency_s = cost, link, latency_s
         self.chunk, self.max_running = chunk, max_running
         self.replicas = [Replica(number, room) for number in range(replicas)]
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -147,7 +155,8 @@ class Twin:
                 replica.running.append(ask)
         if tokens or decoding:
             replica.steps = True
-            self.plan(now + self.seconds(tokens, len(decoding)), self.end, replica, decoding)
+            seconds = self.cost.step_seconds([(tokens, 0)], decodes=len(decoding))
+            self.plan(now + seconds, self.end, replica, decoding)
 
     def admit(self, replica: Replica, ask: Asked, now: float) -> bool:
         ask.target = ask.prompt_tokens + ask.told

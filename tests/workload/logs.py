@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from prefixroute.errors import TraceError
 from prefixroute.workload import Options, Request, read_trace
 
 Rows = list[dict[str, Any]]
@@ -22,6 +25,13 @@ def write(path: Path, rows: Rows) -> Path:
 def read(path: Path, options: Options | None = None) -> list[Request]:
     """Return the requests of a trace."""
     return list(read_trace(path, options).requests())
+
+
+def refused(path: str | Path | Sequence[Path], options: Options | None = None, *, match: str) -> str:
+    """Demand that a trace is refused with an error that names what the pattern says; return the error."""
+    with pytest.raises(TraceError, match=match) as raised:
+        read_trace(path, options)
+    return str(raised.value)
 
 
 def figures(notes: Iterable[str]) -> list[list[int]]:

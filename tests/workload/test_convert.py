@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import figures
+from logs import figures, refused
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import BlockHashes
@@ -261,8 +261,7 @@ def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], me
     convert(chat(1, requests=2), tmp_path / "p.jsonl", KEY)
     header, first, second = (tmp_path / "p.jsonl").read_text().splitlines()
     (tmp_path / "p.jsonl").write_text("\n".join([header, first, json.dumps({**json.loads(second), **change})]))
-    with pytest.raises(TraceError, match=rf"p\.jsonl:3: .*{message}"):
-        read_trace(tmp_path / "p.jsonl")
+    refused(tmp_path / "p.jsonl", match=rf"p\.jsonl:3: .*{message}")
 
 
 @pytest.mark.parametrize(
@@ -276,8 +275,7 @@ def test_damaged_rows_name_their_line(tmp_path: Path, change: dict[str, Any], me
 )
 def test_damaged_headers_are_refused(tmp_path: Path, header: dict[str, Any], message: str) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps(header))
-    with pytest.raises(TraceError, match=rf"p\.jsonl:1: .*{message}"):
-        read_trace(tmp_path / "p.jsonl")
+    refused(tmp_path / "p.jsonl", match=rf"p\.jsonl:1: .*{message}")
 
 
 mutations = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import chat_rows, read, write
+from logs import chat_rows, read, refused, write
 
-from prefixroute.errors import TraceError
 from prefixroute.workload import FieldMap, Options, read_trace
 
 
@@ -114,6 +113,5 @@ def test_more_cached_tokens_than_the_prompt_has_are_a_bad_line(
 ) -> None:
     layout = FieldMap.from_table({"fields": {"prompt_tokens": "usage.in", "cached_tokens": "usage.read"}})
     path = write(tmp_path / "g.jsonl", [{"time": 1, **TEXT}] * 20 + [{"time": 1, **row}])
-    with pytest.raises(TraceError, match=rf"g\.jsonl:21: cached_tokens .*{message}"):
-        read_trace(path, Options(fields=layout))
+    refused(path, Options(fields=layout), match=rf"g\.jsonl:21: cached_tokens .*{message}")
     assert read_trace(path, Options(fields=layout, skip_bad=9)).request_count == 20
