@@ -13,6 +13,7 @@ from prefixroute.advise.percentiles import Observed, percentiles_of
 from prefixroute.advise.sample import pairs_of
 from prefixroute.sim import Scenario
 from prefixroute.workload import chat
+from prefixroute.workload.spec import Spec
 
 EACH = np.arange(2_000)
 
@@ -95,3 +96,22 @@ def test_days_widen_intervals_where_a_trace_has_enough_of_them() -> None:
         )
         widths.append(gap.high - gap.low)
     assert all(narrow <= wide for narrow, wide in pairwise(widths))
+
+
+@pytest.mark.parametrize(
+    ("workload", "unknown"),
+    [
+        ("chat,requests=200", {"ttft_p99_s": "few-requests", "ttft_p90_s": ""}),
+        ("chat,requests=1,turns=1", {"ttft_p99_s": "one-session", "recompute_ratio": "one-session"}),
+        ("documents,requests=1200", {"ttft_p99_s": "tied", "ttft_mean_s": ""}),
+    ],
+)
+def test_an_interval_that_nobody_can_know_has_no_ends_and_says_why(workload: str, unknown: dict[str, str]) -> None:
+    """Nor is it of zero width: nothing is proved by requests that all take as long."""
+    found = compare(Spec.parse(workload), ["round-robin", "cache-aware"], scenario=Scenario(replicas=4), seeds=1)
+    for metric, why in unknown.items():
+        apart = found.gap("round-robin", "cache-aware", metric)
+        assert apart.unknown == why
+        assert (apart.to_dict()["low"] is None) is bool(why)
+        assert apart.to_dict().get("unknown", "") == why
+    assert found.gap("cache-aware", "cache-aware", "ttft_p99_s").to_dict() == {"value": 0.0, "low": 0.0, "high": 0.0}

@@ -327,6 +327,14 @@ def test_differences_are_paired_and_have_intervals() -> None:
     assert found["c", "ttft_s"].is_noise
 
 
+def test_one_session_alone_has_no_interval() -> None:
+    rows = [row(number, policy, session="s", cached_tokens=10 * number) for number in range(9) for policy in "ab"]
+    for one in differences(rows, ["a", "b"]):
+        assert one.is_noise
+        assert one.to_dict()["low"] is one.to_dict()["high"] is None
+        assert json.loads(json.dumps(one.to_dict(), allow_nan=False))["pairs"] == 9
+
+
 def test_rows_can_be_fitted() -> None:
     out = io.StringIO()
     write_rows([row(1), row(2, first_s=None)], out)

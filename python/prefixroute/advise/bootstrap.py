@@ -28,16 +28,30 @@ STUDENT = (
     2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09,
 )  # fmt: skip
 """97.5 % quantiles of Student's t with 1 to 20 degrees of freedom; more are taken as 20."""
+UNKNOWN = {
+    "one-session": "there is one session only, which no resample can leave out",
+    "few-requests": "fewer than 10 requests lie beyond the percentile",
+    "tied": "both policies have the same percentile in every resample: many requests have that time",
+}
+"""Why the ends of an interval are not known."""
 _CELLS = 4_000_000  # of a batch of weights: 32 MB
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value and the ends of its 95 % interval, in the unit of the value."""
+    """A value and the ends of its 95 % interval, in the unit of the value.
+
+    Attributes:
+        value: what was measured.
+        low: the lower end; minus infinity where it is not known.
+        high: the upper end; infinity where it is not known.
+        unknown: why the ends are not known, one of :data:`UNKNOWN`; empty where they are.
+    """
 
     value: float
     low: float
     high: float
+    unknown: str = ""
 
     @property
     def excludes_zero(self) -> bool:
@@ -46,12 +60,14 @@ class Interval:
 
     def __or__(self, other: Interval) -> Interval:
         """Return this value with the wider ends of the two."""
-        return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
+        ends = min(self.low, other.low), max(self.high, other.high)
+        return Interval(self.value, *ends, unknown=self.unknown or other.unknown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object; an end that is not known is null."""
+        """Return the JSON object; an end that is not known is null, and ``unknown`` says why."""
         ends = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        return {"value": self.value, **dict(zip(("low", "high"), ends, strict=True))}
+        why = {"unknown": self.unknown} if self.unknown else {}
+        return {"value": self.value, **dict(zip(("low", "high"), ends, strict=True)), **why}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,7 @@ def ratio_intervals(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESA
         return []
     values, drawn = drawn_ratios(ratios, seed=seed, resamples=resamples)
     if drawn is None:
-        return [Interval(float(value), -math.inf, math.inf) for value in values]
+        return [Interval(float(value), -math.inf, math.inf, "one-session") for value in values]
     low, high = np.quantile(drawn, TAILS, axis=0)
     return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
 

@@ -14,6 +14,11 @@ FEWEST_BEYOND = 10
 """Requests that must lie beyond a percentile: with fewer, its interval is undefined."""
 
 
+def is_known(requests: int, percentile: float) -> bool:
+    """Return whether enough of so many requests lie beyond a percentile for an interval of it."""
+    return requests * (1 - percentile / 100) >= FEWEST_BEYOND
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One value per request of a run, and the cluster of each, both of shape ``[requests]``."""
@@ -56,7 +61,7 @@ def percentiles_of(
     values = np.array([[np.percentile(run.values, percentiles) for run in group] for group in groups]).mean(axis=1)
     shares = np.array(percentiles) / 100
     fewest = min(len(run.values) for run in groups[0])
-    known = tuple((fewest * (1 - shares) >= FEWEST_BEYOND).tolist())
+    known = tuple(is_known(fewest, percentile) for percentile in percentiles)
     if (sizes[0] if fixed else sum(sizes)) < 2:  # noqa: PLR2004
         return Percentiles(values, None, known)
     rng = np.random.default_rng([seed, 0x70657263])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from prefixroute.advise.behind import replicas_behind
 from prefixroute.advise.bootstrap import TAILS, Interval, Ratio, drawn_ratios, student, sums_by_cluster
-from prefixroute.advise.percentiles import Observed, percentiles_of
+from prefixroute.advise.percentiles import Observed, is_known, percentiles_of
 from prefixroute.costmodel import CostModel
 from prefixroute.sim import Outcome, Run
 from prefixroute.sim.grid import Source, is_fixed, open_source
@@ -177,15 +177,19 @@ class Gaps:
     Attributes:
         policies: their names, in the order of the axes.
         ends: value, low and high of the row's policy less the column's, shape ``[metrics, policies, policies, 3]``.
+        unknown: by metric, why its ends are not known; those of other metrics are not where policies are tied.
     """
 
     policies: tuple[str, ...]
     ends: Floats = field(repr=False)
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     def interval(self, policy: str, other: str, metric: str) -> Interval:
         """Return the value of ``policy`` less that of ``other``."""
         at, to = self.policies.index(policy), self.policies.index(other)
-        return Interval(*map(float, self.ends[METRICS.index(metric), at, to]))
+        value, low, high = map(float, self.ends[METRICS.index(metric), at, to])
+        known = math.isfinite(high - low)
+        return Interval(value, low, high, "" if known else self.unknown.get(metric, "tied"))
 
     @classmethod
     def of(cls, policies: Sequence[str], groups: Sequence[Sequence[Sample]], *, fixed: bool) -> Gaps:
@@ -209,7 +213,15 @@ class Gaps:
             ends[..., 2] = np.maximum(ends[..., 2], wider[..., 2])
         same = np.arange(len(groups))
         ends[:, same, same] = 0.0
-        return cls(tuple(policies), ends)
+        return cls(tuple(policies), ends, _unknown(groups[0], fixed=fixed))
+
+
+def _unknown(group: Sequence[Sample], *, fixed: bool) -> dict[str, str]:
+    """Return of which metrics the runs of a policy are too few for an interval, and why."""
+    if clusters(group, fixed=fixed) < 2:  # noqa: PLR2004
+        return dict.fromkeys(METRICS, "one-session")
+    fewest = min(len(sample.ttft_s) for sample in group)
+    return {metric: "few-requests" for metric, percentile in PERCENTILES.items() if not is_known(fewest, percentile)}
 
 
 def pairs_of(values: Floats, drawn: Floats | None, *, known: bool = True) -> Floats:
@@ -246,12 +258,23 @@ def _ratio_gaps(groups: Sequence[Sequence[Sample]], unit: str, fixed: bool) -> F
 def _time_gaps(groups: Sequence[Sequence[Sample]], unit: str, fixed: bool) -> Floats:  # noqa: FBT001 - private
     observed = [[Observed(sample.ttft_s, getattr(sample, unit)) for sample in group] for group in groups]
     found = percentiles_of(observed, tuple(PERCENTILES.values()), fixed=fixed, seed=0)
-    return np.stack(
+    ends = np.stack(
         [
             pairs_of(found.values[:, at], None if found.drawn is None else found.drawn[..., at], known=known)
             for at, known in enumerate(found.known)
         ]
     )
+    # Many requests of one length have one time, which is then the percentile of both policies in every resample. Zero
+    # with a width of zero would say that the policies are equal, which is known only where no request differs.
+    tied = (ends == 0.0).all(axis=-1) & ~_alike(observed)
+    ends[tied, 1:] = -np.inf, np.inf
+    return ends
+
+
+def _alike(groups: Sequence[Sequence[Observed]]) -> NDArray[np.bool_]:
+    """Return of each pair of policies whether every request has the same value under both."""
+    joined = [np.concatenate([run.values for run in group]) for group in groups]
+    return np.array([[np.array_equal(one, other) for other in joined] for one in joined])
 
 
 def _run_gaps(metric: str, groups: Sequence[Sequence[Sample]]) -> Floats:

@@ -121,6 +121,6 @@ def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
         "caches_reset": replayed.reset,
         "assumptions": assumptions_dict(predictions.assumptions),
         "rows": compared(replayed, predictions),
-        "differences": [{**asdict(one), "within_noise": one.is_noise} for one in replayed.differences],
+        "differences": [one.to_dict() for one in replayed.differences],
         "notes": replay_notes(replayed),
     }

@@ -172,7 +172,7 @@ class Difference:
         policy: the policy.
         figure: ``ttft_s``, ``tpot_s``, ``total_s`` (means, seconds) or ``recompute_ratio``.
         value: the policy's figure minus that of the first policy.
-        low: lower end of the interval at :data:`LEVEL`.
+        low: lower end of the interval at :data:`LEVEL`, over sessions; minus infinity where there is one session only.
         high: upper end.
         pairs: requests that both policies answered.
     """
@@ -188,6 +188,11 @@ class Difference:
     def is_noise(self) -> bool:
         """Whether the interval contains zero."""
         return self.low <= 0.0 <= self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object; an end that is not known is null."""
+        ends = {name: end if math.isfinite(end) else None for name, end in (("low", self.low), ("high", self.high))}
+        return {**asdict(self), **ends, "within_noise": self.is_noise}
 
 
 def differences(rows: Iterable[ReplayRow], policies: Sequence[str], seed: int = 0) -> list[Difference]:
@@ -242,6 +247,8 @@ def _resampled(
     weights = counts @ below
     ratios = (counts @ above)[weights > 0] / weights[weights > 0]
     low, high = np.quantile(ratios, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    if len(names) < 2:  # noqa: PLR2004  # one session alone tells nothing of another
+        low, high = -math.inf, math.inf
     return [Difference(policy, figure, float(above.sum() / below.sum()), float(low), float(high), len(pairs))]
 
 

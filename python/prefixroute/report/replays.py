@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -109,6 +110,8 @@ def _soonest(replayed: Replayed) -> str:
 
 
 def _amount(figure: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "not known"
     if figure == "recompute_ratio":
         return f"{round(100 * value, 2) + 0.0:+.2f} points"  # no -0.00
     return f"{round(1e3 * value, 1) + 0.0:+,.1f} ms"
