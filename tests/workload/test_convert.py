@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import figures, refused
+from logs import figures, refused, write
 
 from prefixroute.errors import ConfigError, TraceError
 from prefixroute.hashing import BlockHashes
@@ -101,6 +101,14 @@ def test_nothing_of_the_source_is_in_the_file(tmp_path: Path) -> None:
     (request,) = workload.requests()
     raw = b64decode(json.loads(text.splitlines()[1])["blocks"])
     assert not set(np.frombuffer(raw, "<u8").tolist()) & set(request.prompt.array.tolist())
+
+
+@pytest.mark.parametrize("session", [{}, {"session": "alice"}])
+def test_a_private_trace_says_whether_sessions_were_inferred(tmp_path: Path, session: dict[str, str]) -> None:
+    row = {"time": 1, "token_ids": [1] * 40, **session}
+    workload = read_trace(write(tmp_path / "log.jsonl", [row]))
+    convert(workload, tmp_path / "p.jsonl", KEY)
+    assert read_trace(tmp_path / "p.jsonl").inferred_sessions == workload.inferred_sessions == (not session)
 
 
 def leaves(value: Any) -> set[str]:
