@@ -155,12 +155,8 @@ def test_a_single_server_waits_as_theory_says(kind: str, load: float) -> None:
 def random_run(seed: int, **model: int) -> tuple[Fleet, list[Job]]:
     rng = np.random.default_rng(seed)
     fleet = Fleet(Linear(), room=None, **({"max_running": 6} | model))
-    asks = [
-        Ask(int(prompt), int(output), int(prompt * share))
-        for prompt, output, share in zip(
-            rng.integers(1, 400, 500), rng.integers(1, 12, 500), rng.uniform(0, 0.99, 500), strict=True
-        )
-    ]
+    sizes = zip(rng.integers(1, 400, 500), rng.integers(1, 12, 500), rng.uniform(0, 0.99, 500), strict=True)
+    asks = [Ask(int(prompt), int(output), int(prompt * share)) for prompt, output, share in sizes]
     return fleet, fleet.run(zip(poisson(1 / 150, 500, seed).tolist(), asks, strict=True))
 
 
@@ -238,10 +234,8 @@ class Asking(CostModel):
 def test_the_compiled_roofline_is_the_cost_models_to_the_last_bit(model: str, gpu: str) -> None:
     rng = np.random.default_rng(3)
     times = []
-    asks = [
-        (at, Ask(*map(int, sizes)))
-        for at, sizes in zip(poisson(9.0, 300, 4), rng.integers(1, 5_000, (300, 2)), strict=True)
-    ]
+    sizes = rng.integers(1, 5_000, (300, 2)).tolist()
+    asks = [(at, Ask(*pair)) for at, pair in zip(poisson(9.0, 300, 4), sizes, strict=True)]
     for cost in (CostModel, Asking):
         fleet = Fleet(cost(gpu, model, tensor_parallel=8), chunk_tokens=700)  # type: ignore[arg-type]
         times.append([(job.started, job.first_token, job.finished) for job in fleet.run(asks)])

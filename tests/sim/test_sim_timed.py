@@ -82,12 +82,11 @@ def test_a_replica_lives_from_the_first_request_to_the_last_answer_or_its_death(
     changed = inspected(workload, timed("session", changes=changes))
     end = changed.log.column("finish").max()
     assert changed.alive_s(changed.fleet.names) == pytest.approx(3 * (end - start) + 1.0 + (end - start - 2.0))
-    later = replace(
+    shifted = replace(
         workload, source=lambda: (one._replace(arrival_s=one.arrival_s + 500) for one in workload.requests())
     )
-    assert inspected(later, timed("session")).alive_s(plain.fleet.names) == pytest.approx(
-        plain.alive_s(plain.fleet.names)
-    )
+    later, names = inspected(shifted, timed("session")), plain.fleet.names
+    assert later.alive_s(names) == pytest.approx(plain.alive_s(names))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -217,10 +216,9 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
 
 
 def test_late_events_cost_hits() -> None:
+    policy = "cache-aware:adaptive=false:fallback=power-of-two"
     fresh, late, perfect = (
-        simulate(
-            busy_chat(), timed("cache-aware:adaptive=false:fallback=power-of-two", observe=observe)
-        ).outcome.recompute_ratio
+        simulate(busy_chat(), timed(policy, observe=observe)).outcome.recompute_ratio
         for observe in (Events(), Events(delay_s=60.0), Perfect())
     )
     assert fresh == pytest.approx(perfect, abs=0.03)

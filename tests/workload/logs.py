@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prefixroute.errors import TraceError
-from prefixroute.workload import Options, Request, read_trace
+from prefixroute.workload import Options, Request, Workload, convert, read_trace
 
 Rows = list[dict[str, Any]]
 
@@ -32,6 +32,12 @@ def refused(path: str | Path | Sequence[Path], options: Options | None = None, *
     with pytest.raises(TraceError, match=match) as raised:
         read_trace(path, options)
     return str(raised.value)
+
+
+def private_of(workload: Workload, folder: Path) -> Workload:
+    """Return the private trace of a workload."""
+    convert(workload, folder / "private.jsonl", bytes(16))
+    return read_trace(folder / "private.jsonl")
 
 
 def figures(notes: Iterable[str]) -> list[list[int]]:

@@ -86,14 +86,9 @@ def hashes_of(path: Path) -> list[int]:
 
 def test_nothing_of_the_source_is_in_the_file(tmp_path: Path) -> None:
     said = "the merger closes on friday"
-    row = {
-        "time": 1,
-        "session": "alice@example.org",
-        "user": "alice",
-        "messages": [{"role": "user", "content": said * 9}],
-    }
-    (tmp_path / "log.jsonl").write_text(json.dumps(row))
-    workload = read_trace(tmp_path / "log.jsonl")
+    messages = [{"role": "user", "content": said * 9}]
+    row = {"time": 1, "session": "alice@example.org", "user": "alice", "messages": messages}
+    workload = read_trace(write(tmp_path / "log.jsonl", [row]))
     convert(workload, tmp_path / "p.jsonl", KEY)
     text = (tmp_path / "p.jsonl").read_text()
     assert "alice" not in text
@@ -168,22 +163,14 @@ def test_no_text_of_the_log_is_in_the_file_not_even_of_its_bad_lines(tmp_path: P
 
 
 def test_names_of_models_are_kept_and_other_texts_in_their_place_are_not(tmp_path: Path) -> None:
-    names = [
-        "ft:gpt-4.1-mini:acme::Bx7",
-        "meta-llama/Llama-3.3-70B-Instruct",
-        "ann@example.org",
-        "Please help me",
-        "x" * 999,
-        "https://secret.example.org/v1",
-        "/home/ann/models/secret",
-        "sk-proj-4f00",
-    ]
-    requests = [
-        request._replace(model=name) for request, name in zip(chat(1, requests=8).requests(), names, strict=True)
-    ]
+    kept = ["ft:gpt-4.1-mini:acme::Bx7", "meta-llama/Llama-3.3-70B-Instruct"]
+    addresses = ["ann@example.org", "https://secret.example.org/v1", "/home/ann/models/secret"]
+    names = [*kept, *addresses, "Please help me", "x" * 999, "sk-proj-4f00"]
+    sent = zip(chat(1, requests=len(names)).requests(), names, strict=True)
+    requests = [request._replace(model=name) for request, name in sent]
     convert(Workload("w", 16, lambda: iter(requests)), tmp_path / "p.jsonl", KEY)
     models = [request.model for request in read_trace(tmp_path / "p.jsonl").requests()]
-    assert models[:2] == names[:2]
+    assert models[:2] == kept
     assert all(re.fullmatch("[0-9a-f]{16}", model or "") for model in models[2:])
     assert len(set(models)) == 8
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import chat_rows, read, write
+from logs import Rows, chat_rows, read, write
 
 from prefixroute.errors import ConfigError
 from prefixroute.workload import FieldMap, Options, measure, read_trace
@@ -29,20 +29,13 @@ cached_tokens = "billing.cached"
 
 
 def test_a_field_map_reads_through_nested_bodies(tmp_path: Path) -> None:
-    rows = [
-        {
-            "ts": row["timestamp"] * 1_000,
-            "billing": {"gen_ai.usage.input_tokens": 300 + 200 * at, "cached": 16 * at},
-            "http": {
-                "request": {
-                    "headers": {"x-chat": f"chat-{at % 2}"},
-                    "body": json.dumps({"model": "m", "messages": row["messages"]}),
-                },
-                "response": {"body": json.dumps({"choices": row["response"].get("choices", [])})},
-            },
-        }
-        for at, row in enumerate(chat_rows())
-    ]
+    rows = []
+    for at, row in enumerate(chat_rows()):
+        body = json.dumps({"model": "m", "messages": row["messages"]})
+        answer = json.dumps({"choices": row["response"].get("choices", [])})
+        http = {"request": {"headers": {"x-chat": f"chat-{at % 2}"}, "body": body}, "response": {"body": answer}}
+        billing = {"gen_ai.usage.input_tokens": 300 + 200 * at, "cached": 16 * at}
+        rows.append({"ts": row["timestamp"] * 1_000, "billing": billing, "http": http})
     (tmp_path / "map.toml").write_text(FIELDS)
     options = Options(fields=FieldMap.read(tmp_path / "map.toml"))
     mapped = read(write(tmp_path / "log.jsonl", rows), options)
@@ -111,16 +104,9 @@ def test_a_field_that_the_map_names_and_no_row_has_is_said(tmp_path: Path) -> No
 def test_a_field_map_says_what_the_engine_does_not_render(tmp_path: Path) -> None:
     def floor_of(layout: dict[str, Any]) -> float:
         text = "the rules are these. " * 60
-        rows = [
-            {
-                "time": at,
-                "messages": [
-                    {"role": "system", "content": text, "mood": at},
-                    {"role": "user", "content": text, "id": "x"},
-                ],
-            }
-            for at in range(8)
-        ]
+        rows: Rows = [{"time": at, "messages": [{"role": "system", "content": text, "mood": at}]} for at in range(8)]
+        for row in rows:
+            row["messages"].append({"role": "user", "content": text, "id": "x"})
         options = Options(fields=FieldMap.from_table(layout))
         return measure(read_trace(write(tmp_path / "log.jsonl", rows), options)).floor
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import read, write
+from logs import private_of, read, write
 
 from prefixroute.hashing import BlockHashes
-from prefixroute.workload import HitLosses, LossMeter, Request, Workload, convert, measure, read_trace
+from prefixroute.workload import HitLosses, LossMeter, Request, Workload, measure, read_trace
 from prefixroute.workload.request import Masked
 
 BLOCK = 16
@@ -70,18 +70,11 @@ def test_reasons_add_up_to_the_prompt_and_none_is_negative(history: list[tuple[l
 def log(folder: Path, *, replicas: bool, dated: bool = False, hits: bool = True) -> Workload:
     rows = []
     for number in range(30):
-        head = f"Now {number * 7_919 % 10_007:05}. " if dated else ""
-        said = (
-            head
-            + "The rules are these, and no others. " * 40
-            + f"chat {number % 3}: "
-            + f"more of chat {number % 3}. " * number
-        )
+        head, chat = f"Now {number * 7_919 % 10_007:05}. " if dated else "", f"chat {number % 3}"
+        said = head + "The rules are these, and no others. " * 40 + f"{chat}: " + f"more of {chat}. " * number
         tokens = len(said) // 4
-        usage = {
-            "prompt_tokens": tokens,
-            "prompt_tokens_details": {"cached_tokens": 0 if number % 2 or not hits else tokens // 4},
-        }
+        cached = 0 if number % 2 or not hits else tokens // 4
+        usage = {"prompt_tokens": tokens, "prompt_tokens_details": {"cached_tokens": cached}}
         row = {"time": number, "session": str(number % 3), "prompt": said, "usage": usage}
         rows.append(row | ({"backend": f"http://10.0.0.{number % 2}:8000"} if replicas else {}))
     return read_trace(write(folder / "log.jsonl", rows))
@@ -110,8 +103,7 @@ def test_a_log_that_names_replicas_tells_routing_from_capacity(tmp_path: Path) -
 def test_a_private_trace_tells_the_same(tmp_path: Path) -> None:
     for dated in (False, True):
         trace = log(tmp_path, replicas=True, dated=dated)
-        convert(trace, tmp_path / "private.jsonl", bytes(16))
-        private = read_trace(tmp_path / "private.jsonl")
+        private = private_of(trace, tmp_path)
         assert measure(private).losses == measure(trace).losses
         assert "10.0.0" not in (tmp_path / "private.jsonl").read_text()
         assert len({one.attrs["replica"] for one in read(tmp_path / "private.jsonl")}) == 2

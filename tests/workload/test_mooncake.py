@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -31,12 +30,6 @@ def test_partial_last_id_is_dropped_and_equal_ids_are_equal_prefixes(tmp_path: P
     assert first.prompt.array[1] != second.prompt.array[1]
     assert [request.prompt_tokens for request in (first, second, third)] == [1_300, 1_024, 100]
     assert [request.arrival_s for request in (first, second, third)] == [0, 0, 2.5005]
-
-
-def test_gzip_is_seen_by_its_content(tmp_path: Path) -> None:
-    plain = write(tmp_path / "t.jsonl", [*GOOD])
-    (tmp_path / "zipped.log").write_bytes(gzip.compress(plain.read_bytes()))
-    assert read_trace(tmp_path / "zipped.log").request_count == 3
 
 
 @pytest.mark.parametrize(
@@ -72,16 +65,6 @@ def test_an_unchecked_trace_fails_at_the_bad_line_and_not_before(tmp_path: Path)
     assert [next(requests).prompt_tokens for _ in range(3)] == [1_300, 1_024, 100]
     with pytest.raises(TraceError, match=r"t\.jsonl:4: "):
         next(requests)
-
-
-def test_truncated_or_damaged_gzip_names_file_and_line(tmp_path: Path) -> None:
-    rows = [{**GOOD[0], "timestamp": time, "output_length": time * 7919 % 1000} for time in range(5_000)]
-    zipped = gzip.compress(write(tmp_path / "t.jsonl", [*rows]).read_bytes())
-    (tmp_path / "cut.jsonl.gz").write_bytes(zipped[: len(zipped) // 2])
-    refused(tmp_path / "cut.jsonl.gz", match=r"cut\.jsonl\.gz:\d\d+: .*gzip")
-    middle = len(zipped) // 2
-    (tmp_path / "bad.jsonl.gz").write_bytes(zipped[:middle] + bytes(64) + zipped[middle + 64 :])
-    refused(tmp_path / "bad.jsonl.gz", match=r"bad\.jsonl\.gz:\d+: ")
 
 
 @pytest.mark.parametrize(

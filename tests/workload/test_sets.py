@@ -35,17 +35,13 @@ WILDCHAT: Rows = [{"conversation_hash": "c1", "model": "m", "timestamp": "2026-1
     for at, one in enumerate(LMSYS[0]["conversation"])]}]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "gaps"), [(SHAREGPT, [60.0, 60.0]), (LMSYS, [60.0, 60.0]), (WILDCHAT, [60.0, 60.0])])
-def test_a_conversation_is_a_session_and_each_turn_of_its_user_a_request(
-    tmp_path: Path, rows: Rows, gaps: list[float]
-) -> None:
+@pytest.mark.parametrize("rows", [SHAREGPT, LMSYS, WILDCHAT])
+def test_a_conversation_is_a_session_and_each_turn_of_its_user_a_request(tmp_path: Path, rows: Rows) -> None:
     workload = read_trace(write(tmp_path / "set.jsonl", rows))
     requests = list(workload.requests())
     assert [request.session for request in requests] == ["c1"] * 3
-    assert [later.arrival_s - earlier.arrival_s for earlier, later in itertools.pairwise(requests)] == pytest.approx(
-        gaps
-    )
     for earlier, later in itertools.pairwise(requests):
+        assert later.arrival_s - earlier.arrival_s == pytest.approx(60.0)
         assert (later.prompt.array[: len(earlier.context)] == earlier.context.array).all()
     drawn = [item.name for item in workload.assumptions if item.assumed]
     assert ("sessions_per_hour" in drawn) == ("timestamp" not in rows[0])
@@ -54,12 +50,8 @@ def test_a_conversation_is_a_session_and_each_turn_of_its_user_a_request(
 
 
 def test_a_conversation_without_a_question_is_left_out(tmp_path: Path) -> None:
-    rows = [
-        *SHAREGPT,
-        {"id": "c2", "conversations": [{"from": "gpt", "value": "hello"}]},
-        {"id": "c3", "conversations": []},
-    ]
-    workload = read_trace(write(tmp_path / "set.jsonl", rows))
+    unasked = [{"id": "c2", "conversations": [{"from": "gpt", "value": "hello"}]}, {"id": "c3", "conversations": []}]
+    workload = read_trace(write(tmp_path / "set.jsonl", [*SHAREGPT, *unasked]))
     assert workload.request_count == 3
     assert workload.left_out == {WITHOUT_QUESTION: 2}
     refused(

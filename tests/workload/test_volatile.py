@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import figures, write
+from logs import figures, private_of, write
 
 from prefixroute.advise import advise, profile
 from prefixroute.advise.affected import affected
@@ -137,13 +137,9 @@ def test_what_users_write_behind_a_shared_head_is_no_fault_of_the_prompt(tmp_pat
 def test_short_messages_before_equal_answers_are_messages(tmp_path: Path) -> None:
     rows = []
     for number in range(40):
-        messages = [
-            {"role": "system", "content": RULES},
-            {"role": "user", "content": f"is it {number}?"},
-            {"role": "assistant", "content": WORDS},
-            {"role": "user", "content": "thanks"},
-        ]
-        rows.append({"timestamp": number, "messages": messages})
+        texts = {"system": RULES, "user": f"is it {number}?", "assistant": WORDS}
+        messages = [{"role": role, "content": text} for role, text in texts.items()]
+        rows.append({"timestamp": number, "messages": [*messages, {"role": "user", "content": "thanks"}]})
     assert read_trace(write(tmp_path / "log.jsonl", rows)).volatile is None
 
 
@@ -180,8 +176,7 @@ def test_a_private_trace_keeps_what_is_volatile_and_what_fixing_it_gives(tmp_pat
 
 def test_the_advisor_says_the_same_of_a_log_and_of_its_private_trace(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, HEADS["timestamp"])
-    convert(trace, tmp_path / "private.jsonl", bytes(16))
-    for one in (trace, read_trace(tmp_path / "private.jsonl")):
+    for one in (trace, private_of(trace, tmp_path)):
         first = advise(one).findings[0]
         assert (first.kind, first.severity) == ("volatile-head", "fix first")
         assert float(first.evidence["floor"] or 0) > 0.95
@@ -212,19 +207,14 @@ def groups_of(path: Path) -> Workload:
 
 def test_it_is_said_which_prompts_have_it_of_a_log_and_of_its_private_trace(tmp_path: Path) -> None:
     trace = groups_of(tmp_path)
-    convert(trace, tmp_path / "private.jsonl", bytes(16))
-    private = read_trace(tmp_path / "private.jsonl")
+    private = private_of(trace, tmp_path)
     own, other = affected(trace), affected(private)
-    assert [(one.model, one.prompts, one.share_of_group, one.first_request) for one in own] == [
-        ("b", 100, 1.0, 2),
-        ("c", 100, 1.0, 3),
-    ]
-    assert [one.session for one in own] == ["s1", "s2"]
-    assert all(one.tenant is None and one.head_tokens > 250 and one.share_of_affected == 0.5 for one in own)
-    assert [(one.model, one.prompts, one.head_tokens) for one in other] == [
-        (one.model, one.prompts, one.head_tokens) for one in own
-    ]
-    assert {one.head for one in own}.isdisjoint(one.head for one in other)
+    for at, (one, again) in enumerate(zip(own, other, strict=True)):
+        assert (one.model, one.session, one.first_request, one.tenant) == ("bc"[at], f"s{at + 1}", at + 2, None)
+        assert (one.prompts, one.share_of_group, one.share_of_affected) == (100, 1.0, 0.5)
+        assert (again.model, again.prompts, again.head_tokens) == (one.model, one.prompts, one.head_tokens)
+        assert one.head_tokens > 250
+    assert len({one.head for one in (*own, *other)}) == 4
     first = next(one for one in advise(private).findings if one.kind == "volatile-head")
     assert (first.evidence["model"], first.evidence["prompts"], first.evidence["groups"]) == ("b", 100, 2)
     assert affected(trace_of(tmp_path, lambda _: "")) == ()
@@ -232,8 +222,7 @@ def test_it_is_said_which_prompts_have_it_of_a_log_and_of_its_private_trace(tmp_
 
 def test_the_hottest_tenant_and_user_are_named_in_a_private_trace_too(tmp_path: Path) -> None:
     trace = groups_of(tmp_path)
-    convert(trace, tmp_path / "private.jsonl", bytes(16))
-    for one in (trace, read_trace(tmp_path / "private.jsonl")):
+    for one in (trace, private_of(trace, tmp_path)):
         found = {hot.kind: hot for hot in profile(one).hottest}
         assert {"tenant", "user"} <= found.keys()
         assert found["tenant"].requests == pytest.approx(0.2)
