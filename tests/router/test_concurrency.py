@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -74,13 +74,14 @@ def requests(router: Router, seed: int) -> None:
         router.abort(f"{seed}-{number}")
 
 
-def changes(router: Router, stop: threading.Event) -> None:
+def changes(router: Router, stop: threading.Event, roles: Sequence[str] = ("mixed",) * 6) -> None:
+    """Change a fleet, of a replica for each role, until the others have ended."""
     chance = random.Random(0)  # noqa: S311
     while not stop.is_set():
         change = chance.choice([router.drain, router.suspend, router.resume, router.clear, router.remove_replica])
         change(chance.choice(router.replicas))
         router.update_load(router.replicas[0], waiting=1)
-        router.sync({f"r{i}": Replica(incarnation=str(chance.randrange(3))) for i in range(6)})
+        router.sync({f"r{i}": Replica(str(chance.randrange(3)), role=role) for i, role in enumerate(roles)})
         router.stats()
         router.metrics_text()
 
@@ -91,9 +92,7 @@ def test_requests_beside_a_fleet_that_changes(policy: str) -> None:
     router = Router([f"r{i}" for i in range(6)], policy=policy, seed=1, hash_key=FIXED_HASH_KEY)
     router.shadow("cache-aware")
     beside([partial(requests, router, seed) for seed in range(4)], partial(changes, router))
-    assert loads(router) == (0, 0, 0)
-    for state in router.shadows.states:
-        assert loads(Router.of(state)) == (0, 0, 0)
+    assert {loads(each) for each in (router, *map(Router.of, router.shadows.states))} == {(0, 0, 0)}
 
 
 def pairs(router: Router, seed: int) -> None:
@@ -115,25 +114,16 @@ def pairs(router: Router, seed: int) -> None:
             router.abort(key)
 
 
-def role_changes(router: Router, stop: threading.Event) -> None:
-    chance = random.Random(0)  # noqa: S311
-    roles = ("prefill", "decode", "mixed")
-    while not stop.is_set():
-        change = chance.choice([router.drain, router.suspend, router.resume, router.clear, router.remove_replica])
-        change(chance.choice(router.replicas))
-        router.sync({f"r{i}": Replica(incarnation=str(chance.randrange(3)), role=roles[i % 3]) for i in range(9)})
-        router.stats()
-
-
 @pytest.mark.usefixtures("eager_switches")
 def test_pairs_beside_a_fleet_that_changes() -> None:
     router = Router({f"r{i}": None for i in range(9)}, seed=1, hash_key=FIXED_HASH_KEY)
     router.shadow("session")
-    beside([partial(pairs, router, seed) for seed in range(3)], partial(role_changes, router))
+    beside(
+        [partial(pairs, router, seed) for seed in range(3)],
+        partial(changes, router, roles=("prefill", "decode", "mixed") * 3),
+    )
     gc.collect()
-    assert loads(router) == (0, 0, 0)
-    for state in router.shadows.states:
-        assert loads(Router.of(state)) == (0, 0, 0)
+    assert {loads(each) for each in (router, *map(Router.of, router.shadows.states))} == {(0, 0, 0)}
 
 
 def test_tasks_that_are_cancelled_anywhere() -> None:

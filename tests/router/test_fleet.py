@@ -48,8 +48,7 @@ def test_sync_is_idempotent(make_router: Make) -> None:
 
 
 def test_a_new_incarnation_is_empty(make_router: Make, clock: Any) -> None:
-    router = make_router([])
-    router.sync({"a": Replica("1"), "b": Replica("1")})
+    router = make_router({"a": Replica("1"), "b": Replica("1")})
     tickets = [router.route(TOKENS, candidates=["a"], session="s") for _ in range(5)]
     clock.now = 100.0
     router.sync({"a": Replica("2"), "b": Replica("1")})
@@ -102,8 +101,9 @@ def test_candidates_and_exclude(make_router: Make) -> None:
 
 
 def test_a_replica_only_gets_models_that_it_serves(make_router: Make) -> None:
-    router = make_router([])
-    router.sync({"a": Replica(models=frozenset({"base", "ad"})), "b": Replica(models=frozenset({"base"})), "c": None})
+    router = make_router(
+        {"a": Replica(models=frozenset({"base", "ad"})), "b": Replica(models=frozenset({"base"})), "c": None}
+    )
     assert picks(router, namespace=Namespace(model="base")) == {"a", "b", "c"}
     assert picks(router, namespace=Namespace(model="base", lora="ad")) == {"a", "c"}
     assert picks(router, namespace=Namespace(model="other")) == {"c"}
@@ -114,15 +114,13 @@ def test_a_replica_only_gets_models_that_it_serves(make_router: Make) -> None:
 
 
 def test_weights_share_load_in_proportion(make_router: Make) -> None:
-    router = make_router([], policy="least-loaded")
-    router.sync({"a": Replica(weight=3.0), "b": Replica(weight=1.0)})
+    router = make_router({"a": Replica(weight=3.0), "b": Replica(weight=1.0)}, policy="least-loaded")
     held = [router.route(TOKENS) for _ in range(400)]
     assert 290 <= Counter(ticket.replica for ticket in held)["a"] <= 310
 
 
 def test_equal_weights_change_nothing(make_router: Make) -> None:
-    router = make_router([])
-    router.sync({name: Replica(weight=2.0) for name in ("a", "b", "c")})
+    router = make_router({name: Replica(weight=2.0) for name in ("a", "b", "c")})
     held = [router.route(TOKENS, candidates=["a"]) for _ in range(4)]
     assert router.load()["a"] == 4
     router.remove_replica("b")
@@ -130,8 +128,7 @@ def test_equal_weights_change_nothing(make_router: Make) -> None:
 
 
 def test_capacities_differ_and_change(make_router: Make) -> None:
-    router = make_router([], capacity_tokens={"a": 1_600, "b": 160})
-    router.sync(["a", "b"])
+    router = make_router(["a", "b"], capacity_tokens={"a": 1_600, "b": 160})
     for name in router.replicas:
         router.index.insert(name, TOKENS)
     assert router.choose(TOKENS, candidates=["a"]).hit_tokens == 1_600
@@ -290,8 +287,7 @@ def test_absent_reports_are_unknown_not_zero(make_router: Make) -> None:
 
 
 def test_provisional_blocks_vanish_unless_confirmed(make_router: Make, clock: Any) -> None:
-    router = make_router([])
-    router.sync({"fed": Replica(events=True), "own": None})
+    router = make_router({"fed": Replica(events=True), "own": None})
     held = [router.route(TOKENS, candidates=[name]) for name in ("fed", "own")]
     assert router.choose(TOKENS, candidates=["fed"]).hit_tokens == 1_984
     clock.now = 4.0

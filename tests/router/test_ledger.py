@@ -82,36 +82,27 @@ async def _chunks(count: int, error: Exception | None = None) -> AsyncIterator[i
         raise error
 
 
-def test_a_stream_finishes_at_its_end(make_router: Make) -> None:
+async def test_a_stream_finishes_at_its_end(make_router: Make) -> None:
     router = make_router(2)
-
-    async def relay() -> list[int]:
-        ticket = router.route(TOKENS)
-        return [chunk async for chunk in ticket.stream(_chunks(3))]
-
-    assert asyncio.run(relay()) == [0, 1, 2]
+    assert [chunk async for chunk in router.route(TOKENS).stream(_chunks(3))] == [0, 1, 2]
     assert router.stats()["counts"]["finished"] == 1
     assert loads(router) == (0, 0, 0)
 
 
-def test_chunks_after_the_callers_own_finish_count_nothing(make_router: Make) -> None:
+async def test_chunks_after_the_callers_own_finish_count_nothing(make_router: Make) -> None:
     router = make_router(2)
-
-    async def relay() -> list[int]:
-        ticket, seen = router.route(TOKENS), list[int]()
-        async for chunk in ticket.stream(_chunks(4)):
-            if chunk == 1:  # the usage; what ends the stream follows
-                ticket.finish(reported_hit_tokens=0)
-            seen.append(chunk)
-        return seen
-
-    assert asyncio.run(relay()) == [0, 1, 2, 3]
+    ticket, seen = router.route(TOKENS), list[int]()
+    async for chunk in ticket.stream(_chunks(4)):
+        if chunk == 1:  # the usage; what ends the stream follows
+            ticket.finish(reported_hit_tokens=0)
+        seen.append(chunk)
+    assert seen == [0, 1, 2, 3]
     counts = router.stats()["counts"]
     assert counts["finished"] == 1
     assert [name for name in counts if "late" in name] == []
 
 
-def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
+async def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
     class Plain:
         """An iterator that cannot be closed."""
 
@@ -127,11 +118,7 @@ def test_any_asynchronous_iterator_can_be_streamed(make_router: Make) -> None:
             return self.left
 
     router = make_router(2)
-
-    async def relay() -> list[int]:
-        return [chunk async for chunk in router.route(TOKENS).stream(Plain())]
-
-    assert asyncio.run(relay()) == [1, 0]
+    assert [chunk async for chunk in router.route(TOKENS).stream(Plain())] == [1, 0]
     assert router.stats()["counts"]["finished"] == 1
 
 
@@ -206,15 +193,10 @@ async def test_a_cancelled_task_gives_the_load_back(make_router: Make) -> None:
     assert loads(router) == (0, 0, 0)
 
 
-def test_an_error_upstream_aborts(make_router: Make) -> None:
+async def test_an_error_upstream_aborts(make_router: Make) -> None:
     router = make_router(2)
-
-    async def relay() -> None:
-        async for _ in router.route(TOKENS).stream(_chunks(2, ConnectionError())):
-            pass
-
     with pytest.raises(ConnectionError):
-        asyncio.run(relay())
+        [chunk async for chunk in router.route(TOKENS).stream(_chunks(2, ConnectionError()))]
     assert (router.stats()["counts"]["aborted"], loads(router)) == (1, (0, 0, 0))
 
 

@@ -21,24 +21,22 @@ Make = Callable[..., Router]
 TOKENS = list(range(2_000))
 
 
-def test_a_policy_sees_what_the_caller_said(make_router: Make) -> None:
+def watched(make_router: Make, **options: Any) -> tuple[Router, list[View]]:
+    """Return a router of two replicas, and the views that its policy gets."""
     seen: list[View] = []
 
     def watch(view: View) -> int:
         seen.append(view)
         return view.slots[0]
 
-    router = make_router(2, policy=watch, seed=7)
+    return make_router(2, policy=watch, **options), seen
+
+
+def test_a_policy_sees_what_the_caller_said(make_router: Make) -> None:
+    router, seen = watched(make_router, seed=7)
     space = Namespace(model="m", lora="l")
     router.choose(
-        TOKENS,
-        session="s",
-        key="k",
-        namespace=space,
-        priority=3,
-        slo_ttft_s=0.5,
-        max_tokens=64,
-        attrs={"tenant": "t"},
+        TOKENS, session="s", key="k", namespace=space, priority=3, slo_ttft_s=0.5, max_tokens=64, attrs={"tenant": "t"}
     )
     view = seen[-1]
     assert tuple(view.request) == ("s", "k", space, 3, 0.5, 64, {"tenant": "t"})
@@ -48,13 +46,7 @@ def test_a_policy_sees_what_the_caller_said(make_router: Make) -> None:
 
 
 def test_signals_follow_the_life_of_a_request(make_router: Make, clock: Any) -> None:
-    seen: list[View] = []
-
-    def watch(view: View) -> int:
-        seen.append(view)
-        return view.slots[0]
-
-    router = make_router(2, policy=watch, cost=CostModel(), timing=Timing(window_s=60.0))
+    router, seen = watched(make_router, cost=CostModel(), timing=Timing(window_s=60.0))
     ticket = router.route(TOKENS)
     router.choose(TOKENS)
     view = seen[-1]

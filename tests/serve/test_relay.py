@@ -49,11 +49,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stream_passes_byte_for_byte(
-    make_scripted: MakeScripted,
-    make_proxy: MakeProxy,
-    finished: list[dict[str, Any]],
-    size: int,
-    asked: bool,
+    make_scripted: MakeScripted, make_proxy: MakeProxy, finished: list[dict[str, Any]], size: int, asked: bool
 ) -> None:
     engine = make_scripted(pieces(http(STREAM, "text/event-stream"), size))
     proxy = make_proxy([engine])
@@ -94,9 +90,7 @@ def test_without_streaming_both_bodies_pass_untouched(
 
 @pytest.mark.parametrize("count", [b"-1", b"1.5", b'"7"', b"true", b"NaN", b"[]", b"1e400"])
 def test_a_usage_that_is_no_count_is_relayed_and_not_learned_from(
-    make_scripted: MakeScripted,
-    make_proxy: MakeProxy,
-    count: bytes,
+    make_scripted: MakeScripted, make_proxy: MakeProxy, count: bytes
 ) -> None:
     details = b'"prompt_tokens_details": {"cached_tokens": %b}' % count
     answer = b'{"choices": [{"text": "w"}], "usage": {"prompt_tokens": %b, %b}}' % (count, details)
