@@ -103,7 +103,8 @@ def ratio_intervals(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESA
     if drawn is None:
         return [Interval(float(value), -math.inf, math.inf, "one-session") for value in values]
     low, high = np.quantile(drawn, TAILS, axis=0)
-    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
+    ends = zip(values, low, high, strict=True)
+    return [Interval(float(value), float(least), float(most)) for value, least, most in ends]
 
 
 def drawn_ratios(ratios: Sequence[Ratio], *, seed: int, resamples: int = RESAMPLES) -> tuple[Floats, Floats | None]:
