@@ -44,6 +44,7 @@ def test_tables_json_and_rows(prefixroute: Any, endpoints: list[str], tmp_path: 
 
     given += ["--json", "--requests", 20, "--parts", 2, "--warmup", 2, "--report", page]
     found = prefixroute("replay", WORKLOAD, *endpoints, *given).json
+    assert found["schedule"] == {"requests": 20, "sends": 40, "seconds": pytest.approx(2 * 2 * 0.09)}
     assert [row["policy"] for row in found["rows"]] == ["round-robin", "session"]
     assert found["rows"][0]["measured"]["requests"] == 16
     assert found["rows"][0]["measured"]["good_share"] == 1.0
@@ -78,3 +79,13 @@ def test_a_time_budget_leaves_out_parts_and_says_which(prefixroute: Any, endpoin
     found = prefixroute(*given, "--json").json
     assert (found["parts_begun"], found["rows"][0]["measured"]["requests"]) == (1, 10)
     assert [note for note in found["notes"] if re.findall(r"\d+", note) == ["2", "4", "4"]]
+
+
+def test_what_is_sent_and_for_how_long_is_said_before_it_begins(prefixroute: Any, endpoints: list[str]) -> None:
+    """39 gaps of 10 s at twice their pace, told although no endpoint answers."""
+    slow = WORKLOAD.replace("even:100", "even:0.1")
+    shown = prefixroute("replay", slow, "--endpoint", "http://127.0.0.1:9", "--policy", "session", "--speed", 2)
+    assert shown.code == 2
+    first, last = shown.err.splitlines()
+    assert re.findall(r"\d+", first) == ["40", "2", "3", "15"]
+    assert "127.0.0.1:9" in last

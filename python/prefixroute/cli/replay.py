@@ -17,7 +17,17 @@ from prefixroute.cli.groups import grouped, option
 from prefixroute.cli.hardware import Hardware
 from prefixroute.cli.output import Outputs, check_writable
 from prefixroute.cli.reading import TraceOptions, parts
-from prefixroute.replay import Predictions, Replayed, ReplaySettings, RequestSlo, compared, predict, replay, write_rows
+from prefixroute.replay import (
+    Predictions,
+    Replayed,
+    ReplaySettings,
+    RequestSlo,
+    Schedule,
+    compared,
+    predict,
+    replay,
+    write_rows,
+)
 from prefixroute.report.replays import replay_notes, replay_sheet
 from prefixroute.sim.grid import open_source
 from prefixroute.sim.sweep import assumptions_dict
@@ -98,6 +108,9 @@ def command(
     with console.progress(quiet=outputs.quiet) as told:
         read, run = parts(workload, told)
         source = open_source(reading.source(workload, read), seed).head(requests)
+        schedule = Schedule.of(source, settings)
+        if not outputs.quiet:
+            _announce(schedule, settings)
         replayed = asyncio.run(replay(source, settings, progress=run, time_is_up=time_is_up))
     if rows is not None:
         with rows.open("w", newline="", encoding="utf-8") as out:
@@ -106,16 +119,27 @@ def command(
     scenario = scenario_of(hardware, Simulated(), timed=True)
     predictions = predict(source, settings, scenario, measured=replayed)
     sheet = replay_sheet(source.name, replayed, predictions, rows)
-    outputs.give(sheet, lambda: to_dict(replayed, predictions))
+    outputs.give(sheet, lambda: to_dict(replayed, predictions, schedule))
 
 
-def to_dict(replayed: Replayed, predictions: Predictions) -> dict[str, Any]:
+def _announce(schedule: Schedule, settings: ReplaySettings) -> None:
+    """Say on stderr what is sent and how long that takes, before it begins."""
+    policies = len(settings.policies)
+    under = f", each under {policies} policies," if policies > 1 else ""
+    console.note(
+        f"{schedule.requests:,} requests{under} at {settings.speed:g} times their own pace: about "
+        f"{console.lasting(schedule.seconds)} until the last is sent"
+    )
+
+
+def to_dict(replayed: Replayed, predictions: Predictions, schedule: Schedule) -> dict[str, Any]:
     """Return the JSON object; the API key is not in it."""
     settings = asdict(replayed.settings)
     del settings["api_key"]
     return {
         "schema": 1,
         "settings": settings,
+        "schedule": asdict(schedule),
         "interrupted": replayed.interrupted,
         "parts_begun": replayed.parts,
         "caches_reset": replayed.reset,

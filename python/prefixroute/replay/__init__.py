@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefixroute.replay.client import Client, Exchange
-from prefixroute.replay.harness import Replayed, ReplaySettings, replay
+from prefixroute.replay.harness import Replayed, ReplaySettings, Schedule, replay
 from prefixroute.replay.predict import Prediction, Predictions, compared, predict
 from prefixroute.replay.prompts import PromptMaker, SynthesizedPrompt
 from prefixroute.replay.rows import Difference, Figures, ReplayRow, RequestSlo, differences, write_rows
@@ -20,6 +20,7 @@ __all__ = [
     "ReplaySettings",
     "Replayed",
     "RequestSlo",
+    "Schedule",
     "SynthesizedPrompt",
     "compared",
     "differences",

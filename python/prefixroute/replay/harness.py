@@ -24,7 +24,7 @@ from prefixroute.replay.rows import Difference, Figures, ReplayRow, RequestSlo, 
 from prefixroute.router import Router, Ticket
 from prefixroute.sim.scenario import ARTICLE_CAPACITY_TOKENS
 from prefixroute.validation import check_float, check_int, shown
-from prefixroute.workload import Request, Workload
+from prefixroute.workload import Workload
 
 Progress = Callable[[float, str], None]
 MakeRouter = Callable[[str], Router]
@@ -100,6 +100,37 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """What a replay is to send, known before it begins.
+
+    Attributes:
+        requests: of the trace; each is sent once under every policy.
+        sends: requests that are sent, under all policies together.
+        seconds: that sending takes, from the first request of each part to its last. The last answers come on top.
+    """
+
+    requests: int
+    sends: int
+    seconds: float
+
+    @classmethod
+    def of(cls, workload: Workload, settings: ReplaySettings) -> Schedule:
+        """Return the schedule of a replay.
+
+        Args:
+            workload: what is sent.
+            settings: how.
+
+        Raises:
+            ConfigError: there are fewer requests than parts.
+        """
+        arrivals = [request.arrival_s for request in workload.requests()]
+        policies = len(settings.policies)
+        spans = (arrivals[part[-1]] - arrivals[part[0]] for part in parts_of(arrivals, settings.parts))
+        return cls(len(arrivals), policies * len(arrivals), policies * sum(spans) / settings.speed)
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """What a replay gave.
 
@@ -150,7 +181,7 @@ async def replay(
     return await run.measure(time_is_up)
 
 
-def parts_of(requests: Sequence[Request], parts: int) -> list[range]:
+def parts_of(requests: Sequence[object], parts: int) -> list[range]:
     """Return the numbers of the requests of each part, as equal as can be."""
     if len(requests) < parts:
         raise ConfigError(f"{len(requests)} requests cannot be cut into {parts} parts")
