@@ -10,12 +10,15 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefixroute import ConfigError, hash_blocks
 from prefixroute.replay import (
@@ -32,6 +35,7 @@ from prefixroute.replay import (
 )
 from prefixroute.replay.bodies import Bodies, TokenText
 from prefixroute.replay.harness import parts_of
+from prefixroute.replay.stream import StreamedAnswer
 from prefixroute.report.replays import MEASURED
 from prefixroute.sim import EngineModel, Scenario
 from prefixroute.testing import Behaviour, EngineSettings, FakeEngine, PlainCost
@@ -55,7 +59,7 @@ def engines() -> Iterator[list[FakeEngine]]:
 
 def settings(engines: list[FakeEngine], **options: Any) -> ReplaySettings:
     urls = tuple(engine.url for engine in engines)
-    return ReplaySettings(endpoints=urls, capacity_tokens=40_000, dictate=True, **options)
+    return ReplaySettings(endpoints=urls, capacity_tokens=40_000, dictate=True, timeout_s=60.0, **options)
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------
@@ -354,6 +358,31 @@ def test_what_no_request_has_under_both_policies_is_in_no_difference() -> None:
     assert (cells["TTFT mean ms"], cells["p99 ms"]) == ("-", "-")
 
 
+def stream(*events: Any, end: str = "\n", before: str = "") -> bytes:
+    """Return an answer of server-sent events."""
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in (*events, "[DONE]")]
+    return (before + "".join(f"data: {text}{end * 2}" for text in texts)).encode()
+
+
+async def replayed(answer: bytes) -> Any:
+    """Return the replay of four requests that an engine answers with these bytes each."""
+
+    async def complete(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=answer, content_type="text/event-stream")
+
+    async def models(request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"data": [{"id": "m"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", complete)
+    app.router.add_get("/v1/models", models)
+    async with TestServer(app) as server:
+        settings = ReplaySettings(endpoints=(str(server.make_url("")),), reset=False)
+        return await replay(small_chat(4), settings)
+
+
 @pytest.mark.parametrize(
     "usage",
     [
@@ -368,22 +397,58 @@ def test_what_no_request_has_under_both_policies_is_in_no_difference() -> None:
     ids=str,
 )
 async def test_an_engine_that_counts_oddly_costs_its_counts_alone(usage: Any) -> None:
-    async def complete(request: web.Request) -> web.Response:
-        del request
-        events = [{"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}]
-        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
-        return web.Response(text=f"{text}data: [DONE]\n\n", content_type="text/event-stream")
-
-    async def models(request: web.Request) -> web.Response:
-        del request
-        return web.json_response({"data": [{"id": "m"}]})
-
-    app = web.Application()
-    app.router.add_post("/v1/completions", complete)
-    app.router.add_get("/v1/models", models)
-    async with TestServer(app) as server:
-        settings = ReplaySettings(endpoints=(str(server.make_url("")),), reset=False)
-        found = await replay(small_chat(4), settings)
+    found = await replayed(stream({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}))
     assert [row.error for row in found.rows] == [""] * 4
     assert all(row.cached_tokens is None and row.output_tokens >= 1 for row in found.rows)
     assert found.figures[0].recompute_ratio is None
+
+
+TEXT, USAGE = {"choices": [{"text": "x"}]}, {"prompt_tokens": 9, "completion_tokens": 5}
+COUNTED = {"choices": [], "usage": USAGE | {"prompt_tokens_details": {"cached_tokens": 4}}}
+
+
+@pytest.mark.parametrize("error", [{"message": "no", "code": 500, "type": "internal"}, "no"], ids=["code", "text"])
+@pytest.mark.parametrize("before", [[], [TEXT], [TEXT, COUNTED]], ids=len)
+async def test_an_error_that_an_engine_tells_in_its_stream_is_one(before: list[Any], error: Any) -> None:
+    found = await replayed(stream(*before, {"error": error}))
+    assert all(
+        str(500 if isinstance(error, dict) else "unnamed") in row.error and row.done_s is None for row in found.rows
+    )
+    assert (found.figures[0].errors, found.figures[0].good_share) == (4, 0.0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        stream(*[TEXT] * 5, COUNTED, end="\r\n"),
+        stream(*[TEXT] * 5, COUNTED, before=": ping\n\n"),
+        stream(*[TEXT] * 5, COUNTED, {"choices": [], "usage": None}),
+        stream(*[TEXT] * 5, COUNTED).rstrip(),
+        stream(*[{**TEXT, "error": None}] * 5, COUNTED),
+    ],
+    ids=["lines end in CRLF", "a comment first", "usage is null at the end", "nothing ends the end", "no error"],
+)
+async def test_the_forms_that_a_stream_may_have(answer: bytes) -> None:
+    found = await replayed(answer)
+    assert [(row.error, row.output_tokens, row.cached_tokens) for row in found.rows] == [("", 5, 4)] * 4
+
+
+def test_no_comment_and_no_error_is_the_first_token() -> None:
+    answer = StreamedAnswer()
+    for now, part in enumerate(
+        [b": ping\n\n", b'data: {"choices": [], "usage": null}\n\n', b"data: {", stream(TEXT)[7:]]
+    ):
+        answer.feed(part, float(now))
+    answer.end(9.0)
+    assert (answer.first, answer.last, answer.error, answer.counts()) == (3.0, 3.0, "", (1, None, None))
+
+
+@given(st.data())
+def test_a_stream_says_the_same_wherever_it_is_cut(data: st.DataObject) -> None:
+    whole = stream(TEXT, TEXT, COUNTED, end=data.draw(st.sampled_from(["\n", "\r\n"])))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    answer = StreamedAnswer()
+    for start, end in pairwise([0, *cuts, len(whole)]):
+        answer.feed(whole[start:end], 1.0)
+    answer.end(1.0)
+    assert (answer.first, answer.error, answer.counts()) == (1.0, "", (5, 9, 4))

@@ -76,6 +76,17 @@ class EventCutter:
         return rest
 
 
+def event_data(event: bytes) -> bytes:
+    """Return what a server-sent event carries; nothing for a comment.
+
+    Args:
+        event: with the blank line at its end.
+    """
+    if event.startswith(b"data: ") and event.find(b"\n") >= len(event) - 2:  # one line, as nearly all are
+        return event[6:]
+    return b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
+
+
 class AnswerReader:
     """Reads what an answer says, in passing. Whatever cannot be read says nothing, and passes all the same.
 
@@ -100,9 +111,7 @@ class AnswerReader:
         Returns:
             True for a chunk that holds nothing but a usage.
         """
-        if event.startswith(b"data: {") and event.find(b"\n") >= len(event) - 2:  # one line, as nearly all are
-            return self.read(event[6:])
-        return self.read(b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:")))
+        return self.read(event_data(event))
 
     def read(self, data: bytes) -> bool:
         """Learn from JSON, a whole body or a chunk; return whether it is a bare usage chunk.

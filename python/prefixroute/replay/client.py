@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
+from prefixroute.replay.stream import StreamedAnswer
 from prefixroute.validation import shown
 
-_TAIL_BYTES = 8_192
-"""The end of a stream that is kept: it holds the usage."""
-MOST_TOKENS = 1 << 31
-"""No engine counts more tokens in one request."""
 RESETS = ("/reset_prefix_cache", "/flush_cache")
 """How vLLM (in development mode) and SGLang are told to empty their prefix cache."""
 
@@ -81,27 +76,22 @@ class Client:
         Returns:
             Times and token counts of the answer, or why there is none.
         """
-        first = last = None
-        tail, events = b"", 0
+        stream = StreamedAnswer()
         try:
             async with self._session.post(f"{url}/v1/completions", data=body, headers=headers) as answer:
                 if answer.status != 200:  # noqa: PLR2004  # OK
                     return Exchange(error=f"status {answer.status}")
                 async for part in answer.content.iter_any():
-                    last = self._clock()
-                    if first is None:
-                        first = last
+                    waited = stream.first is None
+                    stream.feed(part, self._clock())
+                    if waited and stream.first is not None:
                         first_token()
-                    events += part.count(b"\n\n")
-                    tail = (tail + part)[-_TAIL_BYTES:]
         except (self._aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Exchange(first=first, error=type(error).__name__)
-        if first is None or b"[DONE]" not in tail:
-            return Exchange(first=first, error="the stream broke off")
-        usage = _usage(tail)
-        told, prompt = _count(usage, "completion_tokens"), _count(usage, "prompt_tokens")
-        output = max(1, events - 2) if told is None else told  # without the end and its marker
-        return Exchange(first, last, output, prompt, _count(usage.get("prompt_tokens_details"), "cached_tokens"))
+            return Exchange(first=stream.first, error=type(error).__name__)
+        stream.end(self._clock())
+        if stream.error:
+            return Exchange(first=stream.first, error=stream.error)
+        return Exchange(stream.first, stream.last, *stream.counts())
 
     async def model(self, url: str) -> str:
         """Return the first model that an endpoint serves; raise ConfigError if it is no URL or does not answer.
@@ -137,24 +127,3 @@ class Client:
             except (self._aiohttp.ClientError, TimeoutError, OSError):
                 return False
         return False
-
-
-def _usage(tail: bytes) -> dict[str, Any]:
-    """Return the usage from the end of a stream."""
-    for event in reversed(tail.split(b"\n\n")):
-        line = event.strip().removeprefix(b"data:").strip()
-        if b'"usage"' not in line:
-            continue
-        try:
-            usage = json.loads(line).get("usage")
-        except (ValueError, AttributeError):
-            continue
-        if isinstance(usage, dict):
-            return usage
-    return {}
-
-
-def _count(fields: Any, name: str) -> int | None:
-    """Return a count that an engine tells; ``None`` if it is none."""
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

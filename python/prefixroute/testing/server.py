@@ -21,6 +21,15 @@ from prefixroute.testing.settings import Behaviour, EngineSettings
 START_TIMEOUT_S = 30.0
 
 
+async def _serve(server: Any, listener: socket.socket) -> None:
+    """Serve until told to exit; then break what is open: a loop that ends leaves its sockets to the garbage collector."""
+    await server.serve([listener])
+    for _ in range(2):  # one that was just accepted is known after a turn of the loop
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
 class FakeEngine:
     """A fake engine in a thread, served over HTTP at a port of this machine.
 
@@ -89,7 +98,7 @@ class FakeEngine:
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(app.asgi, log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
-        run = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), name="fake-engine", daemon=True)
+        run = threading.Thread(target=lambda: asyncio.run(_serve(server, listener)), name="fake-engine", daemon=True)
         run.start()
         self._app, self._server, self._thread = app, server, run
         end = time.monotonic() + START_TIMEOUT_S
