@@ -117,9 +117,9 @@ class Fleet:
         while self.advance(inf):
             pass
         log = log_of(self.cluster)
-        columns = (log.column(name).tolist() for name in ("number", "start", "late"))
-        for number, started, late in zip(*columns, strict=True):
-            self.jobs[number].started, self.jobs[number].late = started, late
+        columns = (log.in_order(log.column(name)).tolist() for name in ("start", "late"))
+        for job, started, late in zip(self.jobs, *columns, strict=True):
+            job.started, job.late = started, late
         return self.jobs
 
     @property
@@ -202,17 +202,15 @@ def test_the_engine_keeps_time_with_its_twin_of_single_steps(
     ]
     fleet = Fleet(Linear(), room=room, late_s=12.5, chunk_tokens=chunk, max_running=max_running)
     held = [min(hit, prompt) for _, prompt, _, hit in sorted(rows)]
-    jobs = fleet.run(
-        (ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, hit)) for ask, hit in zip(asks, held, strict=True)
-    )
+    given = zip(asks, held, strict=True)
+    jobs = fleet.run((ask.arrival, Ask(ask.prompt_tokens, ask.output_tokens, hit)) for ask, hit in given)
     twin = Twin(Linear(), chunk=chunk, room=room, max_running=max_running)
     for ask, hit in zip(asks, held, strict=True):
         twin.replicas[0].cache.serve(ask.text(hit), ask.text(hit))
     twin.serve(asks)
     for job, ask in zip(jobs, asks, strict=True):
-        assert (job.started, job.first_token, job.finished) == pytest.approx(
-            (ask.started, ask.first_token, ask.finished)
-        )
+        times = ask.started, ask.first_token, ask.finished
+        assert (job.started, job.first_token, job.finished) == pytest.approx(times)
         assert job.late == sum(gap > 12.5 for gap in ask.gaps)
     assert fleet.cluster.preempted == twin.replicas[0].preempted
     assert fleet.idle
@@ -321,14 +319,10 @@ def test_counts_below_one_are_refused(field_name: str) -> None:
         EngineModel(Linear(), **{field_name: 0})
 
 
-@pytest.mark.parametrize(
-    ("lengths", "wrong"),
-    [((0, 1), 0), ((2**32 + 1, 1), 2**32 + 1), ((10, -1), -1), ((10, 2**32 + 1), 2**32 + 1), ((10.5, 1), 10.5)],
-)
-def test_requests_of_impossible_length_are_refused_and_leave_the_engine_idle(
-    lengths: tuple[Any, int], wrong: float
-) -> None:
-    fleet = Fleet(Linear())
+@pytest.mark.parametrize(("at", "wrong"), [(0, 0), (0, 2**32 + 1), (0, 10.5), (1, -1), (1, 2**32 + 1)])
+def test_requests_of_impossible_length_are_refused_and_leave_the_engine_idle(at: int, wrong: Any) -> None:
+    fleet, lengths = Fleet(Linear()), [10, 1]
+    lengths[at] = wrong
     with pytest.raises(ConfigError, match=rf"[01]\.\.=4294967296.* {wrong}"):
         fleet.cluster.submit(fleet.replica, 99, 0, text(99, 1), text(99, 1), *lengths, 0.0, 0.0)
     assert [job.finished for job in fleet.run([(0.0, Ask(10))])] == [10.0]

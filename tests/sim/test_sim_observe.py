@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 import pytest
@@ -165,9 +166,7 @@ def test_history_knows_no_more_than_it_sent() -> None:
     assert run.log.column("hit").tolist() == [0, 0, 0]  # the prompt is larger than the cache
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("delay_s", -1.0), ("delay_s", float("inf")), ("loss", 1.1), ("loss", -0.1)]
-)
+@pytest.mark.parametrize(("name", "value"), [("delay_s", -1.0), ("delay_s", inf), ("loss", 1.1), ("loss", -0.1)])
 def test_impossible_events_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"event.*{value}"):
         Events(**{name: value})

@@ -13,7 +13,7 @@ from logs import BAILIAN, Rows, read, refused, write
 from prefixroute.errors import ConfigError
 from prefixroute.workload import Options, floor, read_arrivals, read_trace
 from prefixroute.workload.readers.lengths import UNSHARED
-from prefixroute.workload.readers.recorded import UNSHARED_SESSIONS
+from prefixroute.workload.readers.recorded import SHARED_SYSTEM, UNSHARED_SESSIONS
 from prefixroute.workload.readers.row import ZONELESS
 
 
@@ -70,7 +70,7 @@ def test_sharing_of_system_prompts_is_an_assumption_and_said(tmp_path: Path) -> 
     requests = list(workload.requests())
     assert (requests[0].prompt.array[:2] == requests[-1].prompt.array[:2]).all()
     assert requests[0].prompt.array[2] != requests[-1].prompt.array[2]
-    assert any("an assumption" in note for note in workload.notes)
+    assert SHARED_SYSTEM in workload.notes
 
 
 def test_starts_of_sessions_are_drawn_by_seed(tmp_path: Path) -> None:

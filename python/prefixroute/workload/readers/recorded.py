@@ -28,6 +28,7 @@ from prefixroute.workload.streams import chain_key, stream
 
 NAME = "recorded-sessions"
 SESSIONS_PER_HOUR = 60.0
+SHARED_SYSTEM: Final = "sessions of one model with equal tools and system lengths share these: an assumption"
 UNSHARED_SESSIONS: Final = "block ids are per session: nothing is shared between sessions, not even system prompts"
 _SECONDS_PER_HOUR = 3600
 _MODELS = ("opus-4-5", "haiku-4-5", "sonnet-4-5", "opus-4-6", "sonnet-4", "opus-4-1")
@@ -68,7 +69,7 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     if not layout.scoped:
         notes.append("blocks are 64 bytes of text, 4 bytes counted as a token")
     elif options.share_system:
-        notes.append("sessions of one model with equal tools and system lengths share these: an assumption")
+        notes.append(SHARED_SYSTEM)
     else:
         notes.append(UNSHARED_SESSIONS)
 
