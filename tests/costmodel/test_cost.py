@@ -200,7 +200,7 @@ def test_a_capacity_that_was_worked_out_of_given_figures_is_not_assumed() -> Non
     noted = CostModel(**{**given, "model": replace(find_model("Qwen3-8B"), notes=("upper bound",))})
     assert on_defaults(names, (*noted.assumptions, capacity))
     assert on_defaults(names, (capacity,))
-    assert on_defaults(names, (*listed[:-1], replace(capacity, source="seed article, 2026-11")))
+    assert on_defaults(names, (*listed[:-1], replace(capacity, source="reference article, 2026-11")))
 
 
 def test_a_token_costs_its_part_of_a_prompt() -> None:

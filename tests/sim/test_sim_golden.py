@@ -1,4 +1,4 @@
-"""The numbers the project grew from: both tables of the seed article, and the same traffic on a faithful cache.
+"""The numbers the project grew from: both tables of the reference article, and the same traffic on a faithful cache.
 
 Expected values and deviations of one run are means over 200 seeds of the reconstructed model. Tolerances are those
 of means over 20 seeds; fewer seeds widen them by three standard errors, no more.

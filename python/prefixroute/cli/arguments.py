@@ -101,7 +101,7 @@ def priced(speeds: str | None, given: dict[str, Any]) -> CostModel:
 
 
 def policies(text: str | None, workload: str | list[str]) -> list[str]:
-    """Return the names of ``text``, each known; by default what the seed article compared, on a trace as for chat."""
+    """Return the names of ``text``, each known; by default what the article compared, on a trace as for chat."""
     if text is None:
         name = workload if isinstance(workload, str) else workload[0]
         text = (

@@ -70,7 +70,7 @@ class Machine(Priced):
     )
     speeds: str | None = _option(
         None,
-        "What prices a step: calibrated; article, the seed article's formula; or aic, aic:vllm, aic:sglang, "
+        "What prices a step: calibrated; article, the reference article's formula; or aic, aic:vllm, aic:sglang, "
         "aic:trtllm, tables of measured kernels (extra `aic`).",
         metavar="HOW",
         show_default="calibrated",

@@ -45,7 +45,7 @@ policies = shared(
 replicas = shared("Replicas of the fleet.", parser=parser(arguments.fleet), metavar="N", show_default="8")
 seeds = shared("Runs of each policy, with seeds counted up from --seed.", min=1)
 seed = shared("First seed. The same seed gives the same bytes.", min=0)
-cache = shared("blocks: as vLLM keeps them. entries: whole prompts, the seed article's model.", show_default="blocks")
+cache = shared("blocks: as vLLM keeps them. entries: whole prompts, the article's model.", show_default="blocks")
 tiers = shared(
     "A memory below the GPU's, such as CPU:2M:50, fastest first. May be repeated.", metavar="MEDIUM:TOKENS:GB_PER_S"
 )

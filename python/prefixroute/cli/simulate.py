@@ -22,7 +22,7 @@ EXAMPLE = (
 )
 
 ENTRIES_NOTE = (
-    "Cache `entries` is the seed article's model. It stores the shared system prompt once per conversation and so "
+    "Cache `entries` is the reference article's model. It stores the shared system prompt once per conversation and so "
     "overstates pressure at 1 to 4 replicas; `--cache blocks` stores it once, as engines do."
 )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CALIBRATED, ARTICLE = "calibrated", "article"
 """Presets: how steps are priced unless step times are given."""
-_SOURCE_OF_ARTICLE = "seed article, 2026-11"
+_SOURCE_OF_ARTICLE = "reference article, 2026-11"
 _ENGINE = "vLLM's default for gpu_memory_utilization"
 
 
@@ -40,7 +40,7 @@ def figures_behind(cost: CostModel) -> Iterator[Assumption]:
     yield from _speeds(cost, default)
     yield _asked(cost, "memory_share", cost.memory_share, "of GPU memory", _ENGINE)
     unit = f"GPU{'s' * (cost.tensor_parallel != 1)} per replica"
-    yield _asked(cost, "tensor_parallel", cost.tensor_parallel, unit, "one GPU a replica, seed article, 2026-11")
+    yield _asked(cost, "tensor_parallel", cost.tensor_parallel, unit, "one GPU a replica, reference article, 2026-11")
     yield _asked(cost, "overhead_s", cost.overhead_s, "s", "none; fit measurements to learn it")
     yield _asked(cost, "usd_per_gpu_hour", cost.usd_per_gpu_hour, "$/h", price)
 

@@ -66,7 +66,7 @@ class CostModel:
     Args:
         gpu: a name of ``gpus.toml`` or a :class:`Gpu`.
         model: a name of ``models.toml``, the path of a ``config.json`` or a :class:`ModelShape`.
-        preset: ``calibrated``, or ``article``: the seed article's formula, its utilization of 0.5 and its price of an
+        preset: ``calibrated``, or ``article``: the article's formula, its utilization of 0.5 and its price of an
             H100.
         utilization: share of the GPU's peak operations that large products reach; the GPU's calibrated share unless
             given. Other shares of operations change in proportion.

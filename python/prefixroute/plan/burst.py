@@ -194,7 +194,7 @@ def plan_burst(
     With p shared tokens, n calls, k workspaces and the prices i (input), w (write) and r (read) of a token: no cache
     costs n p i; all at once n p w, since an entry can be read only once a response has begun; one in each workspace and
     then the rest k p w + (n - k) p r; pre-warming and then all k p w + n p r. With a probability m of missing a live
-    entry, r becomes (1 - m) r + m w. What is not shared costs the same in each order. Source: the seed article
+    entry, r becomes (1 - m) r + m w. What is not shared costs the same in each order. Source: the reference article
     (2026-11), whose 10 calls of 20,000 tokens at $2, $2.50 and $0.10 a million cost 40, 50, 6.8 and 7.0 cents.
 
     Args:
@@ -282,7 +282,7 @@ def plan_batch(model: Model, calls: Calls, *, lifetime: str | None = None) -> tu
     """Price calls sent as batches at the batch tier. Hits inside of a batch are best effort.
 
     A batch of one with the longest lifetime, ended before the others are sent, gives each of them an entry to hit;
-    marks without it may all write. Source: the seed article (2026-11), Claude's batches at half of every price.
+    marks without it may all write. Source: the reference article (2026-11), Claude's batches at half of every price.
 
     Args:
         model: prices; it needs a batch tier.

@@ -112,7 +112,7 @@ def runs(found: Sweep) -> Table:
     cache = next(item.value for item in found.assumptions if item.name == "cache")
     seeds = f"{rows[0].seeds} seed{'s' * (rows[0].seeds > 1)}"
     return Table.of(
-        f"{found.workload}: {rows[0].requests:,} requests, {seeds}, cache {cache}{arrangement(found.assumptions)}",
+        f"{found.workload}: {rows[0].requests:,} requests, {seeds}, caches of {cache}{arrangement(found.assumptions)}",
         columns,
         rows,
         found.assumptions,

@@ -22,9 +22,9 @@ AnyPolicy: TypeAlias = str | Policy | Callable[[View], Answer]
 Action = Literal["die", "return", "add", "drain"]
 
 ARTICLE_CAPACITY_TOKENS = 300_000
-"""KV cache of one replica: the seed article's, 44.2 GB for Qwen3-8B in bf16."""
+"""KV cache of one replica: the reference article's, 44.2 GB for Qwen3-8B in bf16."""
 ARTICLE_WINDOW = 200
-"""Decisions of the fleet that the load of an untimed run counts (seed article, up to 8 replicas)."""
+"""Decisions of the fleet that the load of an untimed run counts (reference article, up to 8 replicas)."""
 WINDOW_PER_REPLICA = 25
 """The same for each replica of a larger fleet: with 200 over 64, counts of 3 say nothing and policies herd."""
 
@@ -88,7 +88,7 @@ class Scenario:
         named: names of the replicas as a real fleet has them: hashing places keys as there, whatever the seed. ``None`` =
             made up, and the seed fixes where keys are placed.
         seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
-        cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the seed article's whole entries).
+        cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the reference article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.
         observe: the path from truth to belief; ``None`` = ``Perfect()`` with entries, ``History()`` with blocks.
         load: the signal that policies balance; ``None`` = ``recent`` untimed, the Router's default ``requests`` timed.

@@ -87,7 +87,7 @@ class BlockStore:
 
 
 class EntryStore:
-    """The seed article's cache: whole entries, least recently used out first."""
+    """The reference article's cache: whole entries, least recently used out first."""
 
     __slots__ = ("cache",)
 

@@ -171,7 +171,7 @@ def assumed(scenario: Scenario, *also: str) -> tuple[Assumption, ...]:
             "capacity_tokens",
             "unlimited" if capacity is None else capacity,
             "tokens per replica",
-            "seed article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else LEFT_BY_WEIGHTS,
+            "reference article, 2026-11: 44.2 GB for Qwen3-8B in bf16" if capacity == article else LEFT_BY_WEIGHTS,
         ),
         "cache": row("cache", scenario.cache, "", "vLLM's rules"),
         "observe": row("observe", str(scenario.observation), "", "path from truth to belief"),

@@ -28,7 +28,7 @@ class ChatShape(Shape):
     """
 
     KIND: ClassVar[str] = "chat"
-    SOURCE: ClassVar[str] = "seed article's chat scenario, 2026-11"
+    SOURCE: ClassVar[str] = "reference article's chat scenario, 2026-11"
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"system_tokens", "answer_tokens"})
 
     system_tokens: int = 2_000

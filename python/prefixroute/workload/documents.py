@@ -30,7 +30,7 @@ class DocumentsShape(Shape):
     """
 
     KIND: ClassVar[str] = "documents"
-    SOURCE: ClassVar[str] = "seed article's document scenario, 2026-11"
+    SOURCE: ClassVar[str] = "reference article's document scenario, 2026-11"
     OTHER_SOURCES: ClassVar[Mapping[str, str]] = {
         "answer_tokens": "not in the article; of no effect on a cache of kind entries",
     }

@@ -19,7 +19,7 @@ from prefixroute.validation import check_int
 from prefixroute.workload.arrivals import REQUESTS_PER_DAY, Arrivals, Even
 
 RATE = Assumption(
-    "requests_per_day", REQUESTS_PER_DAY, "requests per day", "evenly over the day, seed article, 2026-11", assumed=True
+    "requests_per_day", REQUESTS_PER_DAY, "requests per day", "evenly over the day, the article, 2026-11", assumed=True
 )
 """How often requests arrive where nobody says."""
 MOST_THINGS = 5_000_000
