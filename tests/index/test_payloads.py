@@ -17,6 +17,7 @@ from prefixroute.index import PrefixIndex
 from prefixroute.types import Namespace
 
 IDS = list(range(1, 33))
+MOST_WAITING = 65_536  # blocks in the orphan buffer, of all replicas
 FULL = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
 SLIDING = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 8}
 CLEARED = {"type": "AllBlocksCleared"}
@@ -88,6 +89,27 @@ def test_a13_a_second_store_is_a_second_copy(index: PrefixIndex) -> None:
     for name in ("a", "full"):
         index.apply(name, packed(stored([1, 2], IDS[:8]), stored([1, 2], IDS[:8]), removed(2)))
     assert index.match(IDS).tolist() == [8, 4]
+
+
+@pytest.mark.parametrize(("copies", "left"), [(65_534, 0), (65_535, 4), (65_537, 4)])
+@pytest.mark.parametrize("size", [2, 4])
+def test_copies_beyond_the_most_that_are_counted_are_never_taken_for_none(
+    index: PrefixIndex, *, copies: int, left: int, size: int
+) -> None:
+    names = [1, 2] if size == 2 else [2]
+    index.apply("a", packed(*[stored(names, IDS[:4], size)] * copies))
+    done = index.apply("a", packed(removed(*[2] * (copies - 1))))
+    assert (done.unknown, match(index)) == (0, 4)
+    index.apply("a", packed(removed(2)))
+    assert match(index) == left
+    index.apply("a", packed(CLEARED))
+    assert len(index) == 0
+
+
+def test_copies_of_a_window_beyond_the_most_that_are_counted_stay(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored([1], IDS[:4], **FULL), *[stored([1], IDS[:4], **SLIDING)] * 65_537))
+    index.apply("a", packed(removed(*[1] * 65_536, group_idx=1)))
+    assert match(index) == 4
 
 
 def test_blocks_that_fill_no_block_of_the_index_are_counted_until_others_do(index: PrefixIndex) -> None:
@@ -414,6 +436,45 @@ def test_two_pages_that_end_in_one_block_are_two_copies_of_it() -> None:
         index.apply("a", packed(removed(page)))
         held.append(match(index, IDS[:6]))
     assert held == [4, 0]
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["at-once", "waited"])
+@pytest.mark.parametrize("gone", [2, 3])
+def test_two_blocks_of_the_engine_that_share_one_of_the_index_are_two_copies_of_it(*, waiting: bool, gone: int) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    first = stored([1], IDS[:8], 8)
+    forks = [stored([name], [*IDS[8:12], *[name] * 4], 8, parent=1) for name in (2, 3)]
+    index.apply("a", packed(*([*forks, *forks, first, *forks] if waiting else [first, *forks, *forks])))
+    index.apply("a", packed(removed(gone)))
+    assert match(index, IDS[:12]) == 12
+    index.apply("a", packed(removed(5 - gone)))
+    assert (match(index, IDS[:12]), index.stats().event_names) == (8, 2)
+
+
+@pytest.mark.parametrize("owners", [["o", "p"], ["o", None], [None, "o"]])
+def test_owners_of_a_block_that_waits_have_copies_of_their_own(owners: list[str | None]) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    waiting = [stored([2], IDS[4:8], parent=1, ownership=owner) for owner in owners]
+    done = index.apply("a", packed(*waiting, *waiting))
+    assert (done.orphaned, done.reused) == (2, 2)
+    index = PrefixIndex.from_bytes(index.to_bytes())
+    index.apply("a", packed(stored([1], IDS[:4]), *waiting, removed(2, ownership=owners[0])))
+    assert match(index) == 8
+    index.apply("a", packed(removed(2, ownership=owners[1])))
+    assert match(index) == 4
+
+
+def test_a_copy_that_the_buffer_dropped_is_not_the_owners_any_more() -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    index.apply("a", packed(stored([2], IDS[4:8], parent=1, ownership="o")))
+    many = range(10, 10 + MOST_WAITING)
+    index.apply("a", packed(stored(many, IDS[:4] * len(many), parent=9)))
+    assert (index.stats().orphans, index.stats().orphans_dropped) == (MOST_WAITING, 1)
+    index.apply("a", packed(stored([1], IDS[:4]), stored([2], IDS[4:8], parent=1, ownership="o")))
+    assert match(index) == 8
 
 
 APART = [

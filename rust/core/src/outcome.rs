@@ -100,10 +100,15 @@ impl Contents<'_> {
 
     /// What is in each block.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Content> {
-        (0..self.len()).map(|at| match self {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    /// What is in one of the blocks.
+    pub(crate) fn get(&self, at: usize) -> Content {
+        match self {
             Self::Blocks(contents) => Content::Block(contents[at]),
             Self::Prefixes(blocks) => Content::Prefix(blocks[at]),
-        })
+        }
     }
 
     /// Appends the chained hashes of the blocks, behind the one with the hash `before`.

@@ -13,7 +13,7 @@ use crate::hash::{ExtraKey, content_hash_keyed, content_hash_with};
 use crate::holders::Hold;
 use crate::holdings::Holdings;
 use crate::ids::{EngineHash, Medium, Slot};
-use crate::outcome::{Contents, Removed, Stored, StoredEvent};
+use crate::outcome::{Content, Contents, Removed, Stored, StoredEvent};
 
 /// A store event of any shape.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,7 @@ impl Truth {
             medium: event.residence.medium,
         };
         // Another page that ends in a known block is another block of the engine, never a report of the first.
-        let mut stored = self.store_copies(held, slot, &blocks, event.residence.tag, false);
+        let mut stored = self.store_copies(held, slot, &blocks, event.residence);
         stored.unfilled = done.unfilled;
         stored
     }
@@ -200,7 +200,7 @@ impl Truth {
             seed: event.seed,
             medium: event.residence.medium,
         };
-        let done = self.store_blocks(held, slot, &blocks, event.residence.tag);
+        let done = self.store_unreported(held, slot, &blocks, event.residence, ratio as usize);
         self.place_in_windows(held, slot, event.names);
         if done.adopted > 0 {
             self.place_adopted(held, slot);
@@ -208,7 +208,7 @@ impl Truth {
         done
     }
 
-    /// Blocks of the index at a residence. Those that lie apart from the plain copies of their tier are counted by name too.
+    /// Blocks of the index at a residence.
     pub(crate) fn store_blocks(
         &mut self,
         held: &mut Holdings,
@@ -216,65 +216,89 @@ impl Truth {
         event: &StoredEvent<'_>,
         tag: u64,
     ) -> Stored {
-        let reuse_reports = self.sender(slot).reuse_reports;
-        self.store_copies(held, slot, event, tag, reuse_reports)
+        self.set_fed(slot, true);
+        self.store_unreported(held, slot, event, Residence { medium: event.medium, tag }, 1)
     }
 
-    fn store_copies(
+    /// Blocks at a residence, of which so many make up one of the engine's, the last one under its name. Where reuse is
+    /// reported, one that is there already is no further copy: the wire shows both alike.
+    fn store_unreported(
         &mut self,
         held: &mut Holdings,
         slot: Slot,
         event: &StoredEvent<'_>,
-        tag: u64,
-        reuse_reports: bool,
+        residence: Residence,
+        ratio: usize,
     ) -> Stored {
-        self.set_fed(slot, true);
-        let residence = Residence { medium: event.medium, tag };
-        if tag == 0 && self.feed(slot).is_none_or(|feed| feed.tagged.is_empty()) {
-            let adding = Adding { slot, medium: event.medium, counting: !reuse_reports };
-            return self.stored(held, event, adding);
+        if !self.sender(slot).reuse_reports {
+            return self.store_copies(held, slot, event, residence);
         }
         let (mut done, mut reported, mut at) = (Stored::default(), 0, 0);
         while at < event.engine.len() {
-            let is_report = |name: &&EngineHash| reuse_reports && self.is_resident(held, slot, **name, residence);
-            let reports = event.engine[at..].iter().take_while(is_report).count();
-            let from = at + reports;
-            let to = from + event.engine[from..].iter().take_while(|name| !is_report(name)).count();
-            reported += reports;
-            if from < to {
-                done += self.store_apart(held, slot, &event.part(from..to), residence);
+            let is_report = |&end: &usize| {
+                self.is_report(held, slot, event.engine[end - 1], event.contents.get(end - 1), residence)
+            };
+            let ends = |from: usize| (from + ratio..=event.engine.len()).step_by(ratio);
+            let from = at + ratio * ends(at).take_while(is_report).count();
+            reported += from - at;
+            at = from + ratio * ends(from).take_while(|end| !is_report(end)).count();
+            if from < at {
+                done += self.store_copies(held, slot, &event.part(from..at), residence);
             }
-            at = to;
         }
         held.counters.reused += reported as u64;
         done.reused += reported;
         done
     }
 
-    /// A further copy of each of these blocks at a residence.
-    fn store_apart(
+    /// A further copy of each of these blocks at a residence. Those that lie apart from the plain copies of their tier are
+    /// counted by name too.
+    fn store_copies(
         &mut self,
         held: &mut Holdings,
         slot: Slot,
         event: &StoredEvent<'_>,
         residence: Residence,
     ) -> Stored {
+        let adding = Adding { slot, residence };
+        if residence.tag == 0 {
+            return self.stored(held, event, adding);
+        }
         let blocks = event.engine.len();
         if !admit_apart(held, || self.feed_mut(slot).tagged.growth(residence, blocks)) {
             return dropped(held, blocks);
         }
-        let done = self.stored(held, event, Adding { slot, medium: residence.medium, counting: true });
-        let feed = self.feed_mut(slot);
+        let done = self.stored(held, event, adding);
         for &name in event.engine {
-            feed.tagged.add(name, residence);
+            if held.place_of(slot, name).is_some() && !self.orphans.waits(slot, name, residence) {
+                self.tag(slot, name, residence);
+            }
         }
         done
+    }
+
+    /// Whether a store of a block says what is known of it already.
+    pub(super) fn is_report(
+        &self,
+        held: &Holdings,
+        slot: Slot,
+        name: EngineHash,
+        content: Content,
+        residence: Residence,
+    ) -> bool {
+        let is_same = || match content {
+            Content::Block(_) => true, // as its name says: it commits to all that a block holds
+            Content::Prefix(told) => {
+                held.place_of(slot, name).is_some_and(|place| held.trie.chunks.block(place) == told)
+            }
+        };
+        self.is_resident(held, slot, name, residence) && is_same()
     }
 
     /// Whether a copy of a block is known at that very residence.
     fn is_resident(&self, held: &Holdings, slot: Slot, name: EngineHash, residence: Residence) -> bool {
         let copies = held_copies(held, slot, name)[residence.medium.index()];
-        self.feed(slot).is_some_and(|feed| feed.tagged.is_at(name, residence, copies))
+        self.feed(slot).map_or(copies > 0, |feed| feed.tagged.is_at(name, residence, copies))
     }
 
     /// A store without content: the blocks of these names are at that residence too.
@@ -311,11 +335,7 @@ impl Truth {
             *done += dropped(held, 1);
             return true;
         }
-        let waiting = done.orphaned;
-        self.wait_for_parent(held, Orphan { medium: residence.medium, ..orphan }, done);
-        if done.orphaned > waiting {
-            self.feed_mut(slot).tagged.add(name, residence);
-        }
+        self.wait_for_parent(held, Orphan { residence, ..orphan }, done);
         true
     }
 
@@ -370,7 +390,7 @@ impl Truth {
             held.counters.dropped += 1;
             return;
         };
-        add_copy(held, piece, Adding { slot, medium: residence.medium, counting: true }, done);
+        add_copy(held, piece, Adding { slot, residence }, done);
         held.tidy(piece);
         self.feed_mut(slot).tagged.add(name, residence);
     }
@@ -396,7 +416,7 @@ impl Truth {
         group: u32,
     ) -> Removed {
         let Some(feed) = self.senders[slot.index()].feed.as_deref_mut() else {
-            return if group == 0 { self.removed(held, slot, names, residence.medium) } else { Removed::default() };
+            return if group == 0 { self.removed(held, slot, names, residence) } else { Removed::default() };
         };
         match feed.groups.role(group) {
             Role::Counted => return Removed::default(),
@@ -405,13 +425,24 @@ impl Truth {
         }
         let plain = residence.tag == 0 && feed.tagged.is_empty();
         if plain && feed.ratio == 1 && feed.pages.is_empty() {
-            return self.removed(held, slot, names, residence.medium);
+            return self.removed(held, slot, names, residence);
         }
         let mut done = Removed::default();
         for &name in names {
             self.remove_one(held, slot, name, residence, &mut done);
         }
         done
+    }
+
+    /// Forgets the replica's own names of what made up a block of the engine, if that has gone: another of its blocks can
+    /// share a block of the index with it, which keeps its other names.
+    fn forget_parts(&self, held: &mut Holdings, slot: Slot, name: EngineHash, parts: &[EngineHash]) {
+        let is_page = self.feed(slot).is_some_and(|feed| feed.pages.copies(name).is_some());
+        if !is_page && held_copies(held, slot, name) == [0; 3] {
+            for &part in parts {
+                held.names.drop_own(slot, part);
+            }
+        }
     }
 
     /// Removes an engine's block that may be part of a block of the index, or several.
@@ -436,14 +467,14 @@ impl Truth {
             None => self.parts_of(slot, name, None),
         };
         let mut removed = usize::from(page.is_some_and(|completes| completes == Some(0)));
-        for part in parts {
+        for &part in &parts {
             let copies = held_copies(held, slot, part)[medium.index()];
             let tagged = &mut self.feed_mut(slot).tagged;
             // A block can still wait for its parent.
-            let waits = residence.tag == 0 && copies == 0 && tagged.on_tier(part, medium) == 0;
-            let here = tagged.take(part, residence, copies) || waits;
-            removed += if here { self.removed(held, slot, &[part], medium).removed } else { 0 };
+            let here = tagged.take(part, residence, copies) || self.orphans.waits(slot, part, residence);
+            removed += if here { self.removed(held, slot, &[part], residence).removed } else { 0 };
         }
+        self.forget_parts(held, slot, name, &parts);
         done.removed += removed;
         done.unknown += usize::from(removed == 0);
         held.counters.unknown_removals = unknown + u64::from(removed == 0);

@@ -102,7 +102,7 @@ impl Truth {
                     self.store_chain(held, place, &chain, &event.engine[at..end], adding, done);
                     named.extend(&event.engine[at..end]);
                 }
-                (_, Some(parent)) => self.wait(held, event, at..end, parent, adding.slot, done),
+                (_, Some(parent)) => self.wait(held, event, at..end, parent, adding, done),
                 (_, None) => {} // the start of a prompt waits for nothing
             }
             above = steps[end - 1].block().map(|block| block.0);
@@ -127,7 +127,7 @@ fn steps_of(
         let known = known.map(|(place, _, copies)| (held.trie.chunks.block(place), copies));
         let step = match (told, known) {
             (Some(told), Some((block, copies))) if told != block => {
-                let knows_better = adding.medium == Medium::Gpu && copies[Medium::Gpu.index()] == 0;
+                let knows_better = adding.residence.medium == Medium::Gpu && copies[Medium::Gpu.index()] == 0;
                 if knows_better || matches!(content, Content::Prefix(_)) {
                     moves.push(at);
                     Step::Chained(told)

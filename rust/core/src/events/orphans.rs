@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{EngineHash, Medium, Slot};
+use super::residence::Residence;
+use crate::ids::{EngineHash, Slot};
 use crate::memory::btree_bytes;
 use crate::outcome::Content;
 
@@ -13,7 +14,7 @@ pub(crate) struct Orphan {
     pub parent: EngineHash,
     pub name: EngineHash,
     pub content: Content,
-    pub medium: Medium,
+    pub residence: Residence,
 }
 
 fn bytes_of(blocks: usize) -> usize {
@@ -39,18 +40,15 @@ impl Orphans {
         self.waiting.is_empty()
     }
 
-    /// Adds a block; true if the oldest had to go.
-    pub(crate) fn push(&mut self, orphan: Orphan, limit: usize) -> bool {
+    /// Adds a block; the oldest, if it had to go.
+    pub(crate) fn push(&mut self, orphan: Orphan, limit: usize) -> Option<Orphan> {
         let number = self.next;
         self.next += 1;
         self.waiting.insert(number, orphan);
         self.by_parent.insert((orphan.parent, number));
         self.by_name.insert((orphan.slot, orphan.name, number));
         let oldest = self.waiting.first_key_value().map(|(&oldest, _)| oldest);
-        match oldest.filter(|_| self.waiting.len() > limit) {
-            Some(oldest) => self.take(oldest).is_some(),
-            None => false,
-        }
+        oldest.filter(|_| self.waiting.len() > limit).and_then(|oldest| self.take(oldest))
     }
 
     fn take(&mut self, number: u64) -> Option<Orphan> {
@@ -81,14 +79,14 @@ impl Orphans {
         self.copies(slot, name).next().map(|number| &self.waiting[&number])
     }
 
-    /// Whether a copy of a block waits that lies on that medium.
-    pub(crate) fn waits(&self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
-        self.copies(slot, name).any(|number| self.waiting[&number].medium == medium)
+    /// Whether a copy of a block waits that lies there.
+    pub(crate) fn waits(&self, slot: Slot, name: EngineHash, residence: Residence) -> bool {
+        self.copies(slot, name).any(|number| self.waiting[&number].residence == residence)
     }
 
-    /// Takes the oldest waiting copy of a block away; false if none waits.
-    pub(crate) fn remove(&mut self, slot: Slot, name: EngineHash, medium: Medium) -> bool {
-        let number = self.copies(slot, name).find(|number| self.waiting[number].medium == medium);
+    /// Takes the oldest copy of a block away that waits and lies there; false if none does.
+    pub(crate) fn remove(&mut self, slot: Slot, name: EngineHash, residence: Residence) -> bool {
+        let number = self.copies(slot, name).find(|number| self.waiting[number].residence == residence);
         number.and_then(|number| self.take(number)).is_some()
     }
 

@@ -6,6 +6,7 @@
 
 use super::apply::StoreEvent;
 use crate::hash::content_hash_keyed;
+use crate::holders::take_copy;
 use crate::ids::{EngineHash, Medium};
 use crate::memory::{Map, map_growth, tidy_map};
 
@@ -124,7 +125,9 @@ impl Pages {
     /// One copy less of those on a tier; how many blocks the page completed, if there was one.
     pub(crate) fn remove(&mut self, name: EngineHash, medium: Medium) -> Option<u32> {
         let page = self.pages.get_mut(&name)?;
-        page.copies[medium.index()] = page.copies[medium.index()].checked_sub(1)?;
+        if !take_copy(&mut page.copies[medium.index()]) {
+            return None;
+        }
         let completes = page.completes;
         if page.copies == [0; 3] {
             self.tokens -= page.tail.len();

@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use super::feed::Feed;
 use super::orphans::{Orphan, Orphans};
+use super::residence::Residence;
 use crate::budget::{admit, admit_apart};
 use crate::config::Config;
 use crate::event_map::{are_named, stored_form};
 use crate::growth::Growth;
-use crate::holders::Hold;
+use crate::holders::{Hold, take_copy};
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
 use crate::outcome::{Removed, Stored, StoredEvent};
@@ -47,13 +48,11 @@ pub(crate) struct Truth {
     chain: Vec<BlockHash>,
 }
 
-/// A copy to be added: whose, where, and whether one that is there already is a further copy or a report of reuse. The wire
-/// shows both alike: only the replica's owner can say which it is.
+/// A copy to be added: whose, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adding {
     pub slot: Slot,
-    pub medium: Medium,
-    pub counting: bool,
+    pub residence: Residence,
 }
 
 impl Truth {
@@ -213,7 +212,7 @@ impl Truth {
         adding: Adding,
         done: &mut Stored,
     ) -> bool {
-        let copy = Hold::one_copy(adding.medium);
+        let copy = Hold::one_copy(adding.residence.medium);
         let added = match self.path.last() {
             _ if blocks.is_empty() => None,
             // Not in place: the path will be held in another way, and is joined with what follows after that.
@@ -237,23 +236,38 @@ impl Truth {
         event: &StoredEvent<'_>,
         blocks: Range<usize>,
         mut parent: EngineHash,
-        slot: Slot,
+        adding: Adding,
         done: &mut Stored,
     ) {
+        let Adding { slot, residence } = adding;
         for (&name, content) in event.engine.iter().zip(event.contents.iter()).skip(blocks.start).take(blocks.len()) {
-            self.wait_for_parent(held, Orphan { slot, parent, name, content, medium: event.medium }, done);
+            self.wait_for_parent(held, Orphan { slot, parent, name, content, residence }, done);
             parent = name;
+        }
+    }
+
+    /// Counts a copy by name, if it lies apart from the plain ones of its tier.
+    pub(super) fn tag(&mut self, slot: Slot, name: EngineHash, residence: Residence) {
+        if residence.tag != 0 {
+            self.feed_mut(slot).tagged.add(name, residence);
         }
     }
 
     /// Puts a block in the orphan buffer, unless that is a report of one that is there.
     pub(super) fn wait_for_parent(&mut self, held: &mut Holdings, orphan: Orphan, done: &mut Stored) {
-        if self.sender(orphan.slot).reuse_reports && self.orphans.waits(orphan.slot, orphan.name, orphan.medium) {
+        if self.sender(orphan.slot).reuse_reports && self.orphans.waits(orphan.slot, orphan.name, orphan.residence) {
             done.reused += 1;
             return;
         }
-        let full = !admit_apart(held, || self.orphans.growth()) || self.orphans.push(orphan, self.orphan_blocks);
-        held.counters.orphans_dropped += u64::from(full);
+        let fits = admit_apart(held, || self.orphans.growth());
+        let gone = if fits { self.orphans.push(orphan, self.orphan_blocks) } else { None };
+        if fits {
+            self.tag(orphan.slot, orphan.name, orphan.residence);
+        }
+        if let Some(gone) = gone.filter(|gone| gone.residence.tag != 0) {
+            self.feed_mut(gone.slot).tagged.take(gone.name, gone.residence, 0);
+        }
+        held.counters.orphans_dropped += u64::from(!fits || gone.is_some());
         done.orphaned += 1;
         held.counters.orphaned += 1;
     }
@@ -299,7 +313,7 @@ impl Truth {
         let last = self.path.last().copied().unwrap_or(above);
         let rest = &chain[matched..];
         if !rest.is_empty() {
-            let (_, place) = held.extend(last, rest, slot, Hold::one_copy(adding.medium));
+            let (_, place) = held.extend(last, rest, slot, Hold::one_copy(adding.residence.medium));
             done.stored += rest.len();
             held.names.set(slot, place, &names[matched..], &mut held.trie);
         }
@@ -309,33 +323,45 @@ impl Truth {
     fn adopt_orphans(&mut self, held: &mut Holdings, mut named: VecDeque<EngineHash>, done: &mut Stored) {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take_children(name, |slot| held.place_of(slot, name).is_some()) {
-                let counting = !self.sender(orphan.slot).reuse_reports;
-                let adding = Adding { slot: orphan.slot, medium: orphan.medium, counting };
-                let adopted = orphan.content.as_contents(|contents| {
-                    let event = StoredEvent {
-                        engine: &[orphan.name],
-                        parent: Some(orphan.parent),
-                        contents,
-                        seed: 0,
-                        medium: orphan.medium,
-                    };
-                    self.store_named(held, &event, adding, done)
-                });
+                let adopted = self.adopt(held, &orphan, done);
                 done.adopted += adopted.len();
                 named.extend(adopted);
             }
         }
     }
 
-    /// A removal event: one copy less of each of these blocks on that medium.
-    pub(super) fn removed(&mut self, held: &mut Holdings, slot: Slot, names: &[EngineHash], medium: Medium) -> Removed {
+    /// Stores a block that waited. Gives its name, if it is stored now.
+    fn adopt(&mut self, held: &mut Holdings, orphan: &Orphan, done: &mut Stored) -> VecDeque<EngineHash> {
+        let &Orphan { slot, parent, name, content, residence } = orphan;
+        // Copies that lie apart have been told from reports when they began to wait.
+        let plain = self.sender(slot).reuse_reports && residence.tag == 0;
+        if plain && self.is_report(held, slot, name, content, residence) {
+            done.reused += 1;
+            return VecDeque::from([name]);
+        }
+        content.as_contents(|contents| {
+            let medium = residence.medium;
+            let event = StoredEvent { engine: &[name], parent: Some(parent), contents, seed: 0, medium };
+            self.store_named(held, &event, Adding { slot, residence }, done)
+        })
+    }
+
+    /// A removal event: one copy less of each of these blocks there.
+    pub(super) fn removed(
+        &mut self,
+        held: &mut Holdings,
+        slot: Slot,
+        names: &[EngineHash],
+        residence: Residence,
+    ) -> Removed {
+        let medium = residence.medium;
         let mut done = Removed::default();
         let mut rest = names;
         while let Some((&name, later)) = rest.split_first() {
             let place = held.place_of(slot, name);
             let Some((place, run)) = place.and_then(|place| Some((place, run_with_copy(held, slot, place, medium)?)))
             else {
-                let waited = self.orphans.remove(slot, name, medium);
+                let waited = self.orphans.remove(slot, name, residence);
                 done.removed += usize::from(waited);
                 done.unknown += usize::from(!waited);
                 rest = later;
@@ -393,14 +419,13 @@ fn has_room(held: &mut Holdings, slot: Slot, event: &StoredEvent<'_>) -> bool {
 
 /// One more copy of a run that the trie has.
 pub(super) fn add_copy(held: &mut Holdings, run: RunId, adding: Adding, done: &mut Stored) {
-    let Adding { slot, medium, counting } = adding;
+    let Adding { slot, residence: Residence { medium, .. } } = adding;
     let len = held.trie.run(run).len as usize;
     match held.hold(run, slot) {
         None => {
             held.add(run, slot, Hold::one_copy(medium));
             done.stored += len;
         }
-        Some(Hold::Truth { copies }) if copies[medium.index()] > 0 && !counting => done.reused += len,
         Some(Hold::Truth { mut copies }) => {
             copies[medium.index()] = copies[medium.index()].saturating_add(1);
             *held.hold_mut(run, slot) = Hold::Truth { copies };
@@ -432,7 +457,7 @@ fn stretch(held: &Holdings, slot: Slot, place: Place, run: RunId, later: &[Engin
 /// Takes one copy of blocks `from..to` of a run; whether that was the last.
 fn take_copies(held: &mut Holdings, slot: Slot, run: RunId, from: u32, to: u32, medium: Medium) -> bool {
     let Some(Hold::Truth { mut copies }) = held.hold(run, slot) else { return false };
-    copies[medium.index()] -= 1;
+    take_copy(&mut copies[medium.index()]);
     if copies == [0; 3] {
         held.drop_range(run, from, to, slot);
         return true;

@@ -7,6 +7,7 @@
 
 use super::residence::Residence;
 use super::tagged::Tagged;
+use crate::holders::take_copy;
 use crate::ids::{BlockHash, EngineHash};
 use crate::memory::{Map, map_growth, tidy_map};
 
@@ -126,7 +127,7 @@ impl Window {
         if !self.tagged.take(name, residence, *on_tier) {
             return false;
         }
-        *on_tier = on_tier.saturating_sub(1);
+        take_copy(on_tier);
         if held.copies == [0; 3] {
             let block = held.block;
             self.held.remove(&name);

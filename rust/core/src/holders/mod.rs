@@ -11,7 +11,7 @@ mod pool;
 use std::cmp::Reverse;
 
 use pool::Pool;
-pub(crate) use pool::{CLASSES, Hold, Record};
+pub(crate) use pool::{CLASSES, Hold, Record, take_copy};
 
 use crate::ids::Slot;
 use crate::linked_slab::{Id, Linked, Links, List};

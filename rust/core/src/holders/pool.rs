@@ -47,6 +47,13 @@ impl Hold {
     }
 }
 
+/// Takes one of so many copies away; false if there is none. A full count stays full: there may have been more.
+pub(crate) fn take_copy(copies: &mut u16) -> bool {
+    let any = *copies > 0;
+    *copies -= u16::from(any && *copies < u16::MAX);
+    any
+}
+
 /// A holder's record: the hold, and the neighbours in the replica's list that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {

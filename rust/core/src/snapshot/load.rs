@@ -9,7 +9,7 @@ use super::{MAGIC, VERSION, counters, feeds};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{MAX_PROMPT_BLOCKS, MAX_REPLICAS, MAX_RUNS, Result};
-use crate::events::Orphan;
+use crate::events::{Orphan, Residence};
 use crate::holders::Hold;
 use crate::holdings::Holdings;
 use crate::ids::{BlockHash, EngineHash, Medium, Slot};
@@ -193,7 +193,7 @@ fn read_own_names(input: &mut Reader<'_>, engine: &mut Engine, runs: &[RunId]) -
 
 fn read_orphans(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry) -> Result<()> {
     for _ in 0..input.u64()? {
-        let (slot, medium) = (Slot(input.u16()?), usize::from(input.u8()?));
+        let (slot, medium, tag) = (Slot(input.u16()?), usize::from(input.u8()?), input.u64()?);
         let (parent, name) = (EngineHash(input.u64()?), EngineHash(input.u64()?));
         let (chained, content) = (input.flag()?, input.u64()?);
         let content = if chained { Content::Prefix(BlockHash(content)) } else { Content::Block(content) };
@@ -201,7 +201,8 @@ fn read_orphans(input: &mut Reader<'_>, engine: &mut Engine, registry: &Registry
         if !registry.is_live(slot) {
             return corrupt("an orphan has no replica");
         }
-        engine.truth.orphans.push(Orphan { slot, parent, name, content, medium }, usize::MAX);
+        let residence = Residence { medium, tag };
+        engine.truth.orphans.push(Orphan { slot, parent, name, content, residence }, usize::MAX);
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::outcome::Stats;
 
 const MAGIC: &[u8; 8] = b"prefixrt";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// The counters that are saved, in order; what follows from the state is not.
 fn counters(stats: &mut Stats) -> [&mut u64; 9] {

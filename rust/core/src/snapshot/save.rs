@@ -25,7 +25,8 @@ pub(crate) fn save(engine: &Engine, registry: &Registry) -> Vec<u8> {
     out.u64(engine.truth.orphans.len() as u64);
     for orphan in engine.truth.orphans.iter() {
         out.u16(orphan.slot.0);
-        out.u8(orphan.medium as u8);
+        out.u8(orphan.residence.medium as u8);
+        out.u64(orphan.residence.tag);
         out.u64(orphan.parent.0);
         out.u64(orphan.name.0);
         let (chained, content) = match orphan.content {

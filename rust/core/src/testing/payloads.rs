@@ -224,7 +224,7 @@ pub fn run(bytes: &[u8]) -> Result<(), String> {
     let index = Index::with_table_key(Config { block_size, ..Config::default() }, 0x5DEE_CE66_D1CE_4E5B);
     let index = index.map_err(|error| error.to_string())?;
     // Where an engine's blocks are several of the index, two of them can share the first.
-    let reuse_reports = choices.below(2) == 1 && size <= block_size;
+    let reuse_reports = choices.below(2) == 1;
     let slot = index.add_replica_with("a", None, reuse_reports).map_err(|error| error.to_string())?;
     let mut feed = Feed { index, slot, size, block_size, reuse_reports, held: HashMap::new() };
     while !choices.is_empty() {

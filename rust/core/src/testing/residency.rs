@@ -34,7 +34,7 @@ impl Residency {
         if copies[medium.index()] == 0 {
             return false;
         }
-        copies[medium.index()] -= 1;
+        copies[medium.index()] -= u16::from(copies[medium.index()] < u16::MAX);
         if *copies == [0; 3] {
             self.copies.remove(&(slot, block));
         }

@@ -205,9 +205,17 @@ impl Twin {
     pub fn stored(&mut self, slot: Slot, event: &StoredEvent<'_>, now: f64) -> Stored {
         self.clock = self.clock.max(now);
         self.replicas[slot.index()].fed = true;
-        let mut done = Stored::default();
-        let named = self.store_named(slot, event, &mut done);
-        self.adopt(named, &mut done);
+        let (mut done, mut at) = (Stored::default(), 0);
+        while at < event.engine.len() {
+            let is_report = |&at: &usize| self.is_report(slot, event.engine[at], event.contents.get(at), event.medium);
+            let from = at + (at..event.engine.len()).take_while(is_report).count();
+            done.reused += from - at;
+            at = from + (from..event.engine.len()).take_while(|at| !is_report(at)).count();
+            if from < at {
+                let named = self.store_named(slot, &event.part(from..at), &mut done);
+                self.adopt(named, &mut done);
+            }
+        }
         self.counters.reused += done.reused as u64;
         self.replicas[slot.index()].unmatched += (done.stored + done.confirmed) as u64;
         done
@@ -257,6 +265,14 @@ impl Twin {
 
     fn known(&self, slot: Slot, name: EngineHash) -> Option<BlockHash> {
         self.names.get(slot, name, &self.truth).filter(|&block| self.truth.holds(slot, block))
+    }
+
+    /// Whether a store of a block there is a report of one that the replica holds.
+    fn is_report(&self, slot: Slot, name: EngineHash, content: Content, medium: Medium) -> bool {
+        let is_same = |block: &BlockHash| !matches!(content, Content::Prefix(told) if told != *block);
+        let known = self.known(slot, name).filter(is_same);
+        let copies = known.map_or(0, |block| self.truth.copies(slot, block)[medium.index()]);
+        self.replicas[slot.index()].reuse_reports && copies > 0
     }
 
     /// Stores blocks, of which those that the replica knows by name stay what they are. Gives the names stored.
@@ -363,10 +379,6 @@ impl Twin {
 
     /// One more copy of a block that the replica holds.
     fn add_known(&mut self, slot: Slot, block: BlockHash, medium: Medium, done: &mut Stored) {
-        if self.replicas[slot.index()].reuse_reports && self.truth.copies(slot, block)[medium.index()] > 0 {
-            done.reused += 1;
-            return;
-        }
         done.copies += 1;
         self.truth.add(slot, block, medium);
     }
@@ -397,6 +409,12 @@ impl Twin {
     fn adopt(&mut self, mut named: VecDeque<EngineHash>, done: &mut Stored) {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take(name, |slot| self.names.get(slot, name, &self.truth).is_some()) {
+                if self.is_report(orphan.slot, orphan.name, orphan.content, orphan.medium) {
+                    done.reused += 1;
+                    done.adopted += 1;
+                    named.push_back(orphan.name);
+                    continue;
+                }
                 let adopted = orphan.content.as_contents(|contents| {
                     let (parent, engine) = (Some(orphan.parent), &[orphan.name]);
                     let event = StoredEvent { engine, parent, contents, seed: 0, medium: orphan.medium };
