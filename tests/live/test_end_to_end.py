@@ -60,15 +60,16 @@ def late(workload: Workload, delays: Floats) -> Workload:
 def simulated(workload: Workload, measured: Replayed) -> list[Prediction]:
     """What the simulator makes of the same requests at the same replicas, as often as :data:`DRAWS`.
 
-    Ties between replicas fall by the seed. Each request is late as it was, and by a draw up to the largest lateness more:
-    answers are late like requests, and the router hears of them by then.
+    Ties between replicas fall by the seed. Each request is late as it was, and by one of the latenesses of all requests
+    more: answers are late like requests, and the router hears of them by then. One request that a busy machine held up
+    for long is one of 240, and does not make every draw late.
     """
     settings = measured.settings
     scenario = Scenario(engine=EngineModel(PlainCost(PREFILL_S_PER_1K, DECODE_S)), observe=Events())
     delays = np.array([settings.speed * (row.sent_s - row.due_s) for row in measured.rows])
     found = []
     for seed in range(DRAWS):
-        more = np.random.default_rng(seed).uniform(0.0, delays.max(), len(delays))
+        more = np.random.default_rng(seed).choice(delays, len(delays))
         given = replace(settings, speed=1.0, seed=seed)
         found.append(predict(late(workload, delays + more), given, scenario).rows[0])
     return found
@@ -116,7 +117,7 @@ def test_what_the_router_believes_is_what_every_engine_holds(engines: list[FakeE
     ratios = [one.recompute_ratio for one in expected]
     # A draw like the others leaves their range by less than the range itself, but for one in a thousand.
     spread = max(ratios) - min(ratios)
-    assert spread < 0.1
+    assert spread < 0.08
     assert min(ratios) - spread <= (measured.figures[0].recompute_ratio or 0.0) <= max(ratios) + spread
     if policy == "session":  # sessions are placed by the replicas' names, which the simulation has too
         assert {one.skew for one in expected} == {measured.figures[0].skew}
