@@ -10,7 +10,8 @@ Attributes:
     MAX_PAYLOAD_BYTES: bytes of a batch of events.
     MAX_REPLICAS: replicas at once.
     PROVISIONAL_S: seconds that belief lasts by default at a replica that sends events, unless they confirm it.
-    REMEMBERED_BATCHES: applied batches of a replica whose content is remembered, to tell a repeated batch from a restart.
+    REMEMBERED_BATCHES: applied batches of a replica whose content is remembered, to tell a repeated batch from a
+        restart.
 """
 
 from __future__ import annotations

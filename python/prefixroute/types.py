@@ -31,8 +31,8 @@ class Namespace:
     (:attr:`PrefixIndex.hash_key`, random by default); by accident two blocks meet once in 2**64.
 
     Attributes:
-        model: name of the model. A router whose engines report KV events takes it for a choice of replicas and no part of
-            hashes, since events do not name it; see :class:`~prefixroute.routing.cache_names.CacheNames`.
+        model: name of the model. A router whose engines report KV events takes it for a choice of replicas and no part
+            of hashes, since events do not name it; see :class:`~prefixroute.routing.cache_names.CacheNames`.
         lora: name of the adapter (make the version part of it: two versions must not share blocks).
         salt: the engine's cache salt, usually one per tenant.
         extra: ``(token position, key)`` pairs, a key being ``str`` or ``bytes``, for content that is not in the token

@@ -33,8 +33,8 @@ class Api(Enum):
 
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-"""Statuses by which an engine refuses a request that another may serve. Not 500: a request that breaks one engine would be
-sent round to break them all."""
+"""Statuses by which an engine refuses a request that another may serve. Not 500: a request that breaks one engine would
+be sent round to break them all."""
 _EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 _LONGEST_END = 4
 MAX_READ_BYTES = 1 << 20

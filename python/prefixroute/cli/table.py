@@ -60,7 +60,8 @@ def show(table: Table, console: Console) -> None:
 def _fitting(table: Table, console: Console) -> tuple[RichTable, list[str]]:
     """Return the widest table that fits the console, and the titles of the columns left out for it.
 
-    First go the dispensable ones, until every cell has its line. Then words take several lines, and the last figures go.
+    First go the dispensable ones, until every cell has its line. Then words take several lines, and the last figures
+    go.
     """
     shown, left_out = _drawn(table), list[str]()
     unbound = console.options.update(max_width=10 * console.width)  # else no width is above the console's

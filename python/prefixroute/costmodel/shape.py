@@ -205,8 +205,8 @@ class ModelShape:
 
         Args:
             weight_bytes: bytes of one weight.
-            weight_format: a name of :data:`~prefixroute.costmodel.storage.FORMATS`; what ``weight_bytes`` suggest unless
-                given.
+            weight_format: a name of :data:`~prefixroute.costmodel.storage.FORMATS`; what ``weight_bytes`` suggest
+                unless given.
             kv_bytes: bytes of one number in the cache.
 
         Raises:

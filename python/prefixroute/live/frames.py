@@ -17,8 +17,8 @@ from prefixroute.extras import extra_module
 END = -1
 """The number of a replay's end marker."""
 MAX_MESSAGE_BYTES = 1 << 24
-"""A message larger than this is dropped by the transport, and its sender disconnected. A million pages of one token take
-15 MB."""
+"""A message larger than this is dropped by the transport, and its sender disconnected. A million pages of one token
+take 15 MB."""
 _LIVE, _OLD_REPLAY = 3, 2
 _FLOAT64 = 0xCB
 

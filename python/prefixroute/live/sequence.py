@@ -9,12 +9,13 @@ by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and a
 - If numbers are still missing when the replay ends, it is asked for once more. The first answers of a replay are never
   lost in transport, so a number that they skip a second time was never published: engines burn a number when a batch
   cannot be encoded. The wait is over and nothing was lost.
-- Blocks behind an unknown parent ask for the whole buffer. If it begins with the first batch, it is read in place of what
-  is held.
+- Blocks behind an unknown parent ask for the whole buffer. If it begins with the first batch, it is read in place of
+  what is held.
 - What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
   cleared and rebuilt from whatever the buffer still has.
 - A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
-  empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner, :class:`prefixroute.index.BatchNumbers`.
+  empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner,
+  :class:`prefixroute.index.BatchNumbers`.
 
 An end marker proves nothing: a replay can lose batches and still send it. Only numbers are compared.
 """

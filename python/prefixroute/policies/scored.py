@@ -242,8 +242,8 @@ SCORERS: dict[str, tuple[Formula, frozenset[str]]] = {
     "session": (Formula("session"), frozenset()),
     "no-hit-lru": (Formula.cold(Formula.falling(Formula("last_miss"))), frozenset({"last_miss"})),
 }
-"""Scorers by name, each with the signals it reads. A short match of a short prompt is not worth a queue (``saved``); long
-matches count out of proportion (``length``, Higress)."""
+"""Scorers by name, each with the signals it reads. A short match of a short prompt is not worth a queue (``saved``);
+long matches count out of proportion (``length``, Higress)."""
 
 
 def _scorers(given: Any) -> tuple[tuple[str | Scorer, float], ...]:

@@ -105,8 +105,8 @@ class View(NamedTuple):
     active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
     """(n) Leading prompt tokens whose blocks are among those."""
     shared: Annotated[float | None, Signal()] = None
-    """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does: at
-    the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
+    """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does:
+    at the end of its longest match. 0 = nobody else does; ``None`` = the prompt does not go on behind a match."""
     kv_at: Annotated[int | None, Signal()] = None
     """(n) Slot of the replica that computes the prompt, in the decision on the decode half of a pair; else ``None``."""
 

@@ -22,10 +22,10 @@ _LIFETIME_S = 1.0
 class ActiveBlocks:
     """An index of the blocks of requests in flight: a block counts as one however many requests share it.
 
-    A request pins its blocks, and what nobody pins is forgotten at the next end of a request: each end has a time of its
-    own, and blocks live for less than the time from one to the next. Kept only for policies that read it: it costs about a
-    microsecond at booking and again at the end. Slots are those of the fleet, since both give the lowest free one first.
-    Not thread-safe.
+    A request pins its blocks, and what nobody pins is forgotten at the next end of a request: each end has a time of
+    its own, and blocks live for less than the time from one to the next. Kept only for policies that read it: it costs
+    about a microsecond at booking and again at the end. Slots are those of the fleet, since both give the lowest free
+    one first. Not thread-safe.
 
     Args:
         block_size: the belief's.

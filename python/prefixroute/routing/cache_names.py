@@ -19,10 +19,11 @@ MAX_ADAPTERS = 4096
 class CacheNames(NamedTuple):
     """Under which namespace the blocks of a request lie, in a fleet some of whose engines report KV events.
 
-    An engine that reports events holds one base model, and its events do not name it: they name the adapter and the salt.
-    So a model that such a replica serves selects replicas, and is no part of block hashes. A request that names an adapter
-    as its model, as vLLM's API has it (``adapter``) or SGLang's (``base:adapter``), belongs to that adapter's blocks. Which
-    names are adapters is known from events. A model that no reporting replica serves is part of the hash as it is.
+    An engine that reports events holds one base model, and its events do not name it: they name the adapter and the
+    salt. So a model that such a replica serves selects replicas, and is no part of block hashes. A request that names
+    an adapter as its model, as vLLM's API has it (``adapter``) or SGLang's (``base:adapter``), belongs to that
+    adapter's blocks. Which names are adapters is known from events. A model that no reporting replica serves is part of
+    the hash as it is.
 
     Attributes:
         reported: models and adapters that replicas with events serve; ``None`` = any.

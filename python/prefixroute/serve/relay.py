@@ -337,8 +337,8 @@ def _finish(ticket: Ticket, call: Call, answer: AnswerReader) -> None:
     """Finish, with what the answer was as far as it can be read. The client has its answer either way."""
     if answer.response_id is not None:
         ticket.alias(answer.response_id)
-    # What raises is not learned from: nested so deep that the prompt could be read, but not with an answer behind it; or a
-    # usage of no known form.
+    # What raises is not learned from: nested so deep that the prompt could be read, but not with an answer behind it;
+    # or a usage of no known form.
     with suppress(*MALFORMED):
         ticket.finish(output=None if call.is_hashed else answer.output(), usage=answer.usage)
 

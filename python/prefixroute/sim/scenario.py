@@ -85,8 +85,8 @@ class Scenario:
         replicas: replicas at the start, 1 or more.
         split: how many of them only prefill, how many only decode, and over what link; timed, and all of them together
             are ``replicas``. ``None`` = each does both.
-        named: names of the replicas as a real fleet has them: hashing places keys as there, whatever the seed. ``None`` =
-            made up, and the seed fixes where keys are placed.
+        named: names of the replicas as a real fleet has them: hashing places keys as there, whatever the seed. ``None``
+            = made up, and the seed fixes where keys are placed.
         seed: of the routers' draws, of where hashing places keys, and of losses; the workload has a seed of its own.
         cache: the truth: ``blocks`` (vLLM's rules) or ``entries`` (the reference article's whole entries).
         capacity_tokens: KV cache of one replica; ``None`` = unlimited, in truth and belief.

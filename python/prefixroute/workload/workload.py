@@ -73,14 +73,14 @@ class Workload:
         head_tokens: about how many tokens most of the first prompts have in common; known of logs of text or tokens
             only.
         skipped: bad lines of its file that were left out, where that was asked for and there were any.
-        left_out: rows of its file that are no requests for a replica, by what they are, and requests that were not asked
-            for; counted by a whole pass, see :meth:`told`.
+        left_out: rows of its file that are no requests for a replica, by what they are, and requests that were not
+            asked for; counted by a whole pass, see :meth:`told`.
         remarks: requests that were read although something is odd about them, by what that is; counted likewise.
         is_parsed: each pass reads and parses a file again; see :func:`prefixroute.workload.keep`.
         volatile: what near the start of prompts keeps them from being shared; known of logs of text only.
         tally: what the last whole pass over its file left out; see :meth:`told`.
-        prompt_kind: ``messages`` or ``text``, what all prompts of its log are, as a router has to be told; None for token
-            ids and hashes, and where some are of another kind than others.
+        prompt_kind: ``messages`` or ``text``, what all prompts of its log are, as a router has to be told; None for
+            token ids and hashes, and where some are of another kind than others.
         inferred_sessions: requests have no session key, or hardly any: a prompt that extends an earlier one continues
             its session.
     """

@@ -63,8 +63,8 @@ class RedisPeers(Threads):
         self._connect = partial(redis.Redis.from_url, url, **options)
         try:
             self._sender, self._reader = self._connect(), self._connect()
-            # A first connection imports modules, and looking a host up does. Not in a thread: a child that is forked in the
-            # middle of it has them half imported for ever.
+            # A first connection imports modules, and looking a host up does. Not in a thread: a child that is forked in
+            # the middle of it has them half imported for ever.
             self._connect().connection_pool.make_connection()
             codecs.lookup("idna")
         except (ValueError, TypeError) as error:
