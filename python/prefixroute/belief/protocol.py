@@ -200,7 +200,7 @@ class Belief(Protocol):
         """Return the tokens that each replica holds, one entry per slot."""
 
     def unmatched_event_blocks(self) -> list[int]:
-        """Return the blocks that each replica has reported since a prompt last matched one there, one entry per slot."""
+        """Return the blocks that each replica has reported since a prompt last matched one there, by slot."""
 
     def crowded_blocks(self) -> list[int]:
         """Return the blocks of each replica that have more copies than requests can have made, one entry per slot."""

@@ -68,12 +68,12 @@ class Assumption:
 
 
 def on_defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> bool:
-    """Return whether one of the named figures is a default, or rests on one, so that what rests on it is marked ASSUMED."""
+    """Return whether one of the named figures is a default or rests on one, so that it is marked ASSUMED."""
     return bool(defaults(names, assumptions))
 
 
 def defaults(names: frozenset[str], assumptions: Sequence[Assumption]) -> list[Assumption]:
-    """Return the defaults among the named figures and those that these rest on in turn, in the order of ``assumptions``."""
+    """Return the defaults among the named figures and what these rest on, in the order of ``assumptions``."""
     behind = set(names)
     if any(item.name == "speeds" and item.value == "article" for item in assumptions):
         behind -= READS

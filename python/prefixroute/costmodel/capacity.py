@@ -36,7 +36,7 @@ def tokens_in(room: float, model: ModelShape, *, gpus: int) -> int:
 
 
 def bounds_in(room: float, model: ModelShape, *, gpus: int) -> tuple[int, int]:
-    """Return the least and the most tokens that it holds: with every token in layers with a window, and of one request."""
+    """Return the least and the most tokens that it holds: all of them in layers with a window, or of one request."""
     every = replace(model, attention=tuple(replace(one, window=None) for one in model.attention))
     least, fixed = tokens_in(room, every, gpus=gpus), model.kv_bytes_of(0, shards=gpus)
     growing = model.kv_bytes_of(_LONG_TOKENS, shards=gpus) - fixed

@@ -193,7 +193,7 @@ class Layers:
         return tuple(one for like, layers in groups.items() for one in self._group(layers, like))
 
     def _ratio(self, layer: int) -> int:
-        """Return how many tokens share an entry of a layer, in models that compress; 0 where only the window is kept."""
+        """Return how many tokens share an entry of a layer that compresses; 0 where only the window is kept."""
         ratios = self._fields.numbers("compress_ratios")
         if not ratios:
             return 1

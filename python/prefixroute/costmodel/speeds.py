@@ -155,7 +155,7 @@ def _experts(replica: PricedReplica) -> tuple[float, float, float, float, float]
 
 
 def _attention(replica: PricedReplica, layers: Attention) -> list[tuple[float, float, float]]:
-    """Return (seconds a pair, seconds a token of context, window) of like layers, and of the index that picks for them."""
+    """Return (seconds a pair, seconds a token of context, window) of like layers, and of their index."""
     shards = min(replica.tensor_parallel, layers.kv_shards)
     cache = shards * replica.gpu.bandwidth * replica.gpu.shares.cache * replica.memory
     limits = [layers.window or float("inf"), layers.entry_tokens * (layers.picked or float("inf"))]

@@ -130,9 +130,11 @@ class LoadPoller:
             replica.gone = True
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Return by replica: ``engine``, ``age_s`` of the last reading, ``polls``, ``failures``, ``note`` = what failed last, and
-        the reading's ``running``, ``waiting``, ``kv_use``, ``hit_tokens``, ``prompt_tokens`` (``None`` = not told).
-        """  # noqa: D205  # one sentence
+        """Return what was read of each replica, by its name.
+
+        ``engine``, ``age_s`` of the last reading, ``polls``, ``failures``, ``note`` = what failed last, and the reading's
+        ``running``, ``waiting``, ``kv_use``, ``hit_tokens``, ``prompt_tokens`` (``None`` = not told).
+        """
         return {name: self._told(replica) for name, replica in self._replicas.items()}
 
     def _told(self, replica: _Replica) -> dict[str, Any]:

@@ -320,7 +320,7 @@ class PeerFeed:
         yield
 
     def _holders(self, chain: BlockHashes) -> list[tuple[Member, int]]:
-        """Return who is believed to hold how many blocks of a chain, but those whose engines tell every router themselves."""
+        """Return who is believed to hold how many blocks of a chain; engines that tell every router are left out."""
         state = self._state
         out = np.zeros(max(1, state.width, len(state.fleet.by_slot)), np.uint32)
         state.belief.hash_and_match(chain, out)

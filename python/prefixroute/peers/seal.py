@@ -111,7 +111,7 @@ def refusal_of(frame: bytes, terms: Terms) -> tuple[str, str]:
 
 
 def block_size_of(frame: bytes, hash_key: int, secret: str | bytes | None) -> int | None:
-    """Return the block size of the router that has sent a frame, if that is a power of two and all else is equal here."""
+    """Return the block size of a frame's sender, if that is a power of two and all else is equal here."""
     if len(frame) < _FRAME.size:
         return None
     fingerprint = _FRAME.unpack_from(frame)[2]

@@ -66,7 +66,7 @@ class Transport(Protocol):
         """
 
     def status(self) -> dict[str, Any]:
-        """Return ``kind`` (text), ``connected`` (bool), ``lost`` and ``refused`` (frames), and what else is worth knowing."""
+        """Return ``kind`` (text), ``connected`` (bool), ``lost`` and ``refused`` (frames), and figures of its own."""
 
     def close(self) -> None:
         """Send what waits, if that goes at once, and end. May be called twice."""

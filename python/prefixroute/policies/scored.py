@@ -27,7 +27,7 @@ def queue_seconds(cost: CostModel) -> float:
 
 
 def prefill(cost: CostModel, cached: Formula) -> Formula:
-    """Return the seconds to compute the rest of a prompt behind so many cached tokens, by any object that prices a prefill."""
+    """Return the seconds to compute the rest of a prompt behind so many cached tokens, by what prices a prefill."""
     if isinstance(cost, CostModel) and type(cost).prefill_seconds is CostModel.prefill_seconds:
         return Formula.prefill(cost.prices, cost.overhead_s, cached)
     return Formula.prefill(cost.prefill_seconds, 0.0, cached)

@@ -46,7 +46,7 @@ class Signal:
     __slots__ = ("read",)
 
     def __init__(self, read: Callable[[Any], Any] | None = None) -> None:
-        """Read the field by a function of the :class:`SignalSource`; ``None``: the sight has it, which the decision keeps."""
+        """Read the field by a function of the :class:`SignalSource`; ``None`` = the decision's sight has it."""
         self.read = read
 
 

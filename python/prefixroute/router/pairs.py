@@ -53,7 +53,7 @@ class PairTicket(Booking):
 
     @property
     def moved_tokens(self) -> int:
-        """Prompt tokens whose keys and values the decode replica was believed to need; 0 if it computes the prompt itself."""
+        """Prompt tokens whose keys and values the decode replica needed, as believed; 0 if it computes the prompt."""
         same = self.attempt.slot == self.attempt.prefill.slot
         return 0 if same else self.attempt.decision.prompt_tokens - self.attempt.hit
 

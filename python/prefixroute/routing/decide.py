@@ -165,7 +165,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
 def _limited(
     state: RouterState, query: Query, bound: int | None, allowed: tuple[int, ...], slots: tuple[int, ...]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """Return the slot that a session stays bound to, -1 if it has to move, ``None`` if it is not bound, and the candidates.
+    """Return the slot that a session stays bound to (-1 = it has to move, ``None`` = none), and the candidates.
 
     It moves if the request has tried its replica, or if that is over its caps.
 

@@ -223,7 +223,7 @@ def but_last(whole: Any, most: int) -> Any:
 
 
 def _called(what: str, function: Callable[[Any], T], given: Any) -> T:
-    """Return what the caller's own function makes of a prompt; whatever it raises is the prompt's fault until it is shown."""
+    """Return what the caller's own function makes of a prompt; what it raises becomes an error about the prompt."""
     try:
         return function(given)
     except (PrefixRouteError, MemoryError):

@@ -125,7 +125,7 @@ def _asking_for_usage(body: Mapping[str, Any]) -> tuple[bool, bytes | None]:
 
 
 def _namespace(body: Mapping[str, Any]) -> Namespace:
-    """Return what a body says besides its prompt of blocks that may be shared. What is no text is the engine's to refuse."""
+    """Return what a body says, besides its prompt, of blocks that may be shared. The engine refuses what is no text."""
     model, lora, salt = (
         value if isinstance(value, str) else "" for value in map(body.get, ("model", "lora_path", "cache_salt"))
     )

@@ -137,7 +137,7 @@ class Grid:
 
 
 def _floor(unlimited: Mapping[int, tuple[int, int]], seeds: Sequence[int]) -> float | None:
-    """Return the floor over the seeds that were run: of a fixed source the one pass; None where it was not asked for."""
+    """Return the floor over the seeds that were run, of a fixed source that of its one pass; None = not asked for."""
     if not unlimited:
         return None
     passes = [unlimited[seed] for seed in seeds if seed in unlimited]

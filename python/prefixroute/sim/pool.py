@@ -104,14 +104,16 @@ their parts."""
 
 @contextmanager
 def on_ray() -> Iterator[Pool]:
-    """Run tasks on a Ray cluster: the one this process is connected to, that of ``RAY_ADDRESS``, one that runs on this machine,
-    or else a new one of this machine alone. Its nodes need prefixroute of the same version.
+    """Run tasks on a Ray cluster, whose nodes need prefixroute of the same version.
+
+    It is the one this process is connected to, that of ``RAY_ADDRESS``, one that runs on this machine, or else a new one
+    of this machine alone.
 
     A trace that was read is put into the object store once, and mapped there by all tasks of a node.
 
     Raises:
         ConfigError: Ray is not installed.
-    """  # noqa: D205  # one sentence
+    """
     ray = extra_module("ray", "ray")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="ERROR")

@@ -128,7 +128,7 @@ def left_out(what: Sequence[str]) -> tuple[str, ...]:
 
 
 def overload(rows: Sequence[ResultRow]) -> tuple[str, ...]:
-    """Return notes that name the fleets to which requests come faster than they are served, or may, if there are any."""
+    """Return notes that name the fleets to which requests come faster than they are served, or may."""
     over = [
         f"{row.policy} on {row.replicas} serves {row.requests_per_s:,.3g} of {row.arrivals_per_s:,.3g} requests/s"
         for row in rows

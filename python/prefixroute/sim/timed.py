@@ -198,7 +198,7 @@ class TimedRun:
             self._let_go()
 
     def _can_tell(self, request: Request, ticket: Ticket | PairTicket) -> bool:
-        """Let the cluster tell the router directly, if that is the only one and nobody else wants to hear of its requests."""
+        """Let the cluster tell the router directly, if it is the only one and nobody else hears of its requests."""
         state = ticket.host.state
         if isinstance(ticket, PairTicket) or not self.front.is_alone or state.active is not None:
             return False

@@ -1,4 +1,4 @@
-"""What the feeds of KV events and the polled metrics say of each replica, and why events may arrive and match nothing."""
+"""What feeds of KV events and polled metrics say of each replica, and why events may match nothing."""
 
 from __future__ import annotations
 

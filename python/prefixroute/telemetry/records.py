@@ -59,7 +59,7 @@ def write_record(sink: Sink, record: dict[str, Any]) -> None:
 
 
 def _strict(value: Any) -> Any:
-    """Return a value without numbers that JSON lacks: they are texts, as is everything else that it lacks (``inf``, ``nan``)."""
+    """Return a value as JSON can have it: other things, such as ``inf`` and ``nan``, are texts."""
     if isinstance(value, float):
         return value if isfinite(value) else str(float(value))
     if isinstance(value, Mapping):

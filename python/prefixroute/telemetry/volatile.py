@@ -187,7 +187,7 @@ class Sampled:
 
 
 class VolatileSample:
-    """Compares the prompts of some requests with the nearest earlier ones, and says which share of first sight is volatile.
+    """Compares prompts of some requests with the nearest earlier ones: which share of first sight is volatile.
 
     A conversation is in the sample or is not, by a hash of its session; a request without a session by its decision id.
     Memory is

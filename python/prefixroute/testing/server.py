@@ -22,7 +22,7 @@ START_TIMEOUT_S = 30.0
 
 
 async def _serve(server: Any, listener: socket.socket) -> None:
-    """Serve until told to exit; then break what is open: a loop that ends leaves its sockets to the garbage collector."""
+    """Serve until told to exit; then break what is open, which a loop that ends leaves to the garbage collector."""
     await server.serve([listener])
     for _ in range(2):  # one that was just accepted is known after a turn of the loop
         for connection in list(server.server_state.connections):

@@ -43,7 +43,7 @@ policy reads it."""
 
 
 class Masked(NamedTuple):
-    """The blocks of a request whose prompt has a volatile head, as they were with that text the same in every prompt."""
+    """The blocks of a request as they were if the volatile text in its head were the same in every prompt."""
 
     prompt: BlockHashes
     context: BlockHashes

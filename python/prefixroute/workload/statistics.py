@@ -233,7 +233,7 @@ class TraceStatistics:
         return self._reported.lacks_hits
 
     def losses_usd_per_million_requests(self, usd_per_token: float) -> dict[str, float]:
-        """Return the dollars of each reason why tokens were computed, per million of the requests that :attr:`losses` are of.
+        """Return the dollars of each reason why tokens were computed, per million requests of :attr:`losses`.
 
         Args:
             usd_per_token: US dollars of a recomputed token, such as ``CostModel().usd_per_token(1_000)``.

@@ -45,7 +45,7 @@ class Text(NamedTuple):
         return BlockHashes(self.hashes, token_count=self.tokens, block_size=self.block_size)
 
     def split(self, prompt_tokens: int) -> tuple[BlockHashes, BlockHashes]:
-        """Return the first ``prompt_tokens`` as a prompt, and as its context what is cached of the text once it is answered.
+        """Return the first ``prompt_tokens`` as a prompt, and what is cached of the text after the answer as context.
 
         The two share memory.
         """

@@ -95,7 +95,7 @@ class RayPeers(Threads):
         return self._ray.remote(Mailbox).options(**options, get_if_exists=True, max_concurrency=1_000).remote()
 
     def _call(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
-        """Call the actor. After a call that fails it is looked for again, or replaced: it or its cluster may be gone."""
+        """Call the actor. After a failed call it is looked for again, or replaced: it or its cluster may be gone."""
         if not self._ray.is_initialized():  # a call would start a cluster of its own
             self._actor = None
             raise ConnectionError("Ray is no longer connected")

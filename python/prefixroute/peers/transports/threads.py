@@ -125,7 +125,7 @@ class Threads(ABC):
         self._release()
 
     def _keep(self, side: str, work: Callable[[], bool]) -> None:
-        """Do a piece of work again and again until it says that it is done, with pauses while the other side is gone."""
+        """Repeat a piece of work until it says that it is done, with pauses while the other side is gone."""
         pause = FIRST_BACKOFF_S
         while not self._closed.is_set():
             try:

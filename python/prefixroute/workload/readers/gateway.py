@@ -37,12 +37,12 @@ UNANSWERED: Final = (
 
 
 def recognises(sample: FirstRow) -> bool:
-    """Return whether the first row has a prompt of any kind where the usual layouts have them, or is a row beside such rows."""
+    """Return whether the first row has a prompt where the usual layouts have them, or is a row beside such rows."""
     return sample.fields is not None and any(has_request(row.fields) for row in unbundled(sample.row))
 
 
 def open_file(sample: FirstRow, options: Options) -> OpenedLog:
-    """Settle the tokens of text, whether there are times and session keys, and what is volatile, from the first 500 rows."""
+    """Settle, from the first 500 rows, the tokens of text, times and session keys, and what is volatile."""
     layout = options.fields or FieldMap()
     size = options.block_size or layout.block_size or BLOCK_SIZE
     found = survey(sample.file, layout, options)

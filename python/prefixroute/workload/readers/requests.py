@@ -258,7 +258,7 @@ class RequestReader:
         return min(tokens, cached)
 
     def reported_prompt_tokens(self, row: Row) -> int | None:
-        """Return the prompt tokens the log reports, with those that it counts apart as read from or written to a cache."""
+        """Return the prompt tokens that the log reports, with those that it counts apart as read or written."""
         tokens = self.count(row, "prompt_tokens")
         if tokens is None:
             return None
@@ -344,7 +344,7 @@ class RequestReader:
 
 
 def _missing(what: str, row: Row) -> str:
-    """Return what to say of a row in which the field map finds nothing: what the row has instead, as far as a line holds."""
+    """Return what a row has instead of what the field map looks for in it, as far as a line holds."""
     names = [str(name)[:MOST_LETTERS] for name in row.fields]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return (
