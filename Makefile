@@ -17,6 +17,8 @@ RUST := Cargo.toml Cargo.lock $(shell find rust/core rust/py -type f)
 # For the pip that maturin calls as well.
 export PIP_QUIET := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The backend that pyproject.toml names calls maturin's, which maturin takes for none.
+export MATURIN_NO_MISSING_BUILD_BACKEND_WARNING := 1
 # One interpreter for every build, so that cargo does not build PyO3 again for each caller.
 export PYO3_PYTHON := $(abspath $(BIN))/python
 

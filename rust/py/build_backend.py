@@ -8,3 +8,4 @@ import os
 from maturin import *  # noqa: F403
 
 os.environ.setdefault("MATURIN_NO_INSTALL_RUST", "1")
+os.environ.setdefault("MATURIN_NO_MISSING_BUILD_BACKEND_WARNING", "1")  # this module is the backend, and calls maturin
