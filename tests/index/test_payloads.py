@@ -190,6 +190,17 @@ def test_what_the_gpu_says_of_a_block_corrects_what_a_connector_said(index: Pref
     assert (len(index), index.stats().event_names) == (0, 0)
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["connector-first", "window-first"])
+def test_what_the_gpu_says_of_a_block_corrects_windows_too(index: PrefixIndex, *, first: bool) -> None:
+    names = range(1, 9)
+    events = [stored(names, IDS, medium="CPU", **FULL), stored(names, IDS, lora_name="x", **SLIDING)]
+    index.apply("a", packed(*(reversed(events) if first else events)))
+    index.apply("a", packed(stored(names, IDS, lora_name="x", **FULL)))
+    assert (match(index, namespace=Namespace(lora="x")), match(index)) == (32, 0)
+    index.apply("a", packed(removed(8, group_idx=1)))
+    assert match(index, namespace=Namespace(lora="x")) == 28
+
+
 def test_a_store_without_adapter_of_a_block_on_the_gpu_is_a_copy_of_it(index: PrefixIndex) -> None:
     index.apply("a", packed(stored([1], IDS[:4], lora_name="x"), stored([1], IDS[:4])))
     assert (match(index), match(index, namespace=Namespace(lora="x"))) == (0, 4)

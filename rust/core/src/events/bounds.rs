@@ -120,16 +120,16 @@ impl Truth {
         self.place_in_windows(held, slot, &names);
     }
 
-    /// The indexed group has named these blocks: windows that wait for them find their place.
+    /// The indexed group has named these blocks: windows find their places.
     pub(super) fn place_in_windows(&mut self, held: &mut Holdings, slot: Slot, names: &[EngineHash]) {
-        if !self.feed(slot).is_some_and(|feed| feed.windows.iter().any(Window::is_waiting)) {
+        if self.feed(slot).is_none_or(|feed| feed.windows.iter().all(|window| window.held.is_empty())) {
             return;
         }
         for &name in names {
             let Some(block) = self.block_of(held, slot, name) else { continue };
             for window in &mut self.feed_mut(slot).windows {
                 // A block without a place bounds as one that is not held.
-                if window.waits_for(name) && admit_apart(held, || window.place_growth()) {
+                if window.has_elsewhere(name, block) && admit_apart(held, || window.place_growth()) {
                     window.place(name, block);
                 }
             }

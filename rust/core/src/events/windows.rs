@@ -76,10 +76,10 @@ impl Window {
 
     /// One more copy of a block.
     pub(super) fn store(&mut self, name: EngineHash, told: Told, residence: Residence, reuse_reports: bool) {
-        if !self.held.contains_key(&name) {
-            self.restore(name, Held { block: told.block, ..Held::default() });
-        } else if let Some(block) = told.block {
-            self.place(name, block);
+        match (self.held.get(&name), told.block) {
+            (None, block) => _ = self.restore(name, Held { block, ..Held::default() }),
+            (Some(Held { block: None, .. }), Some(block)) => self.place(name, block),
+            _ => {}
         }
         let held = self.held.entry(name).or_default();
         let on_tier = &mut held.copies[residence.medium.index()];
@@ -90,9 +90,9 @@ impl Window {
         }
     }
 
-    /// Whether a name waits for the indexed group.
-    pub(crate) fn waits_for(&self, name: EngineHash) -> bool {
-        self.unplaced > 0 && self.held.get(&name).is_some_and(|held| held.block.is_none())
+    /// Whether a block is held, but not known to end at this block of the index.
+    pub(crate) fn has_elsewhere(&self, name: EngineHash, block: BlockHash) -> bool {
+        self.held.get(&name).is_some_and(|held| held.block != Some(block))
     }
 
     /// What the place of one more block takes at most.
@@ -100,18 +100,14 @@ impl Window {
         map_growth(&self.ends, 1)
     }
 
-    /// The indexed group named a block.
+    /// The indexed group named a block, which can have moved: a connector leaves out what the GPU says later.
     pub(crate) fn place(&mut self, name: EngineHash, block: BlockHash) {
-        if let Some(held) = self.held.get_mut(&name).filter(|held| held.block.is_none()) {
-            held.block = Some(block);
-            self.unplaced -= 1;
-            self.ends.entry(block).or_insert((name, 0)).1 += 1;
+        let Some(held) = self.held.get_mut(&name) else { return };
+        match held.block.replace(block) {
+            None => self.unplaced -= 1,
+            Some(before) => self.leave(name, before),
         }
-    }
-
-    /// Whether names wait for the indexed group.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.unplaced > 0
+        self.ends.entry(block).or_insert((name, 0)).1 += 1;
     }
 
     /// Names that wait for the indexed group.
