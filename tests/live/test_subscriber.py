@@ -146,7 +146,8 @@ def test_reordered_batches(engine: Engine, held: Held, subscriber: Subscriber) -
 
 def test_a_buffer_that_is_too_short_clears_and_rebuilds(held: Held) -> None:
     engine = Engine(buffer_steps=5)
-    with engine.publisher, Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+    options = replace(QUICK, audit_s=3600.0)  # one amid what is lost would fill a part of it
+    with engine.publisher, Subscriber(held, {"a": engine.feed}, options=options) as subscriber:
         engine.publisher.wait_for_subscriber()
         engine.publish(3)
         until(lambda: held.held["a"] == engine.published)
