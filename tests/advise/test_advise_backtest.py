@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from prefixroute.advise import IN_USE, Question
+from prefixroute.advise import IN_USE, Question, advise
 from prefixroute.advise.backtest import backtest
 from prefixroute.advise.findings import agreement
 from prefixroute.errors import ConfigError
+from prefixroute.report.answer import answer
 from prefixroute.report.backtests import ZEROS, backtest_lines
 from prefixroute.sim import Scenario, simulate
 from prefixroute.workload import Request, Workload, chat
@@ -123,6 +124,15 @@ def test_a_log_of_zeros_throughout_is_no_disagreement_of_policies() -> None:
     told = found.to_dict()
     assert (told["verdict"], told["reports_no_hits"]) == ("no-hits", True)
     assert not backtest(logged(400), TRUTH).to_dict()["reports_no_hits"]
+
+
+def test_hits_that_are_not_reported_come_before_all_that_is_advised() -> None:
+    advice = advise(logged(60, share=0.0), Question(scenario=Scenario(replicas=2), seeds=1, policies=()))
+    assert advice.backtest is not None
+    assert advice.backtest.reports_no_hits
+    told, otherwise = (answer(one).headline for one in (advice, replace(advice, backtest=None)))
+    assert told != otherwise
+    assert told.endswith(otherwise)
 
 
 def test_zeros_agree_with_a_fleet_that_hits_nothing() -> None:

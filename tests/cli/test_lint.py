@@ -50,9 +50,9 @@ def test_a_warning_is_no_error(prefixroute: Prefixroute, trace: Path, tmp_path: 
 
 
 def test_nothing_found_is_exit_0(prefixroute: Prefixroute, trace: Path) -> None:
-    said = prefixroute("lint", trace, "--quiet")
-    assert said.code == 0
-    assert "Nothing found." in said.out
+    said = prefixroute("lint", trace, "--json", "--quiet")
+    assert (said.code, said.json["findings"]) == (0, [])
+    assert prefixroute("lint", trace, "--quiet").out
 
 
 def test_json_sarif_and_page(prefixroute: Prefixroute, log: Path, tmp_path: Path) -> None:

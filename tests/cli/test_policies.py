@@ -29,9 +29,11 @@ def test_the_json_carries_lines_parameters_and_differences(prefixroute: Prefixro
 @pytest.mark.parametrize("name", ["cache-aware", "session", "sglang-balanced"])
 def test_one_is_shown_whole(prefixroute: Prefixroute, name: str) -> None:
     shown = prefixroute("policies", name)
+    facts = prefixroute("policies", name, "--json").json["policies"][name]
     assert shown.out.startswith(f"{name}: ")
-    assert "Values: " in shown.out
-    assert ("How it differs" in shown.out) == (name in presets())
+    assert all(f"{name}={value}" in shown.out for name, value in facts["parameters"].items())
+    assert bool(facts["differs"]) == (name in presets())
+    assert " ".join((facts["differs"] or "").split()) in " ".join(shown.out.split())
 
 
 def test_a_policy_with_parameters_is_shown_with_them(prefixroute: Prefixroute) -> None:

@@ -93,5 +93,5 @@ def test_what_is_refused(tmp_path: Path, name: str, text: str, told: str) -> Non
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read settings"):
+    with pytest.raises(ConfigError, match=r"none\.toml"):
         LintSettings.read(tmp_path / "none.toml")
