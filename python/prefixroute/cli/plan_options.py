@@ -29,7 +29,12 @@ call, price, traffic = (partial(option, panel=panel) for panel in (CALLS, PRICES
 model_name = shared("Model.", "--model", metavar="NAME", show_default="the provider's", panel=PRICES)
 shared_tokens_of = shared("Prompt tokens that calls share.", metavar="N", show_default=f"{SHARED_TOKENS}", panel=CALLS)
 own = shared("Prompt tokens of each call behind them.", min=0, panel=CALLS)
-lifetime_name = shared("Lifetime: 5m, 1h.", metavar="NAME", show_default="the default", panel=PRICES)
+lifetime_name = shared(
+    "How long entries are kept: a lifetime that the model has, such as 5m, 1h or 30m.",
+    metavar="NAME",
+    show_default="the default",
+    panel=PRICES,
+)
 missed = shared("Probability that a live entry is not found.", panel=CALLS)
 uses = shared("Uses of one prefix an hour, to choose its lifetime.", panel=TRAFFIC)
 

@@ -24,7 +24,9 @@ class TraceOptions:
     """How to read a trace."""
 
     form: str | None = _option(None, "Format of the trace.", "--format", show_default="recognised")
-    fields: Path | None = _option(None, "Where a gateway log has what: its field map.", metavar="FILE.toml")
+    fields: Path | None = _option(
+        None, "A field map: where rows of a gateway log have time, prompt and the rest.", metavar="FILE.toml"
+    )
     block_size: int | None = _option(None, "Tokens a block.", min=1, show_default="of the format")
     skip_bad: int = _option(
         0, "Leave out up to N lines that cannot be read; they are counted and the first named.", metavar="N", min=0
