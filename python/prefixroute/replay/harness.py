@@ -122,11 +122,11 @@ class Schedule:
             settings: how.
 
         Raises:
-            ConfigError: there are fewer requests than parts.
+            ConfigError: there are fewer requests than parts, or a part has no request beyond the warmup.
         """
         arrivals = [request.arrival_s for request in workload.requests()]
         policies = len(settings.policies)
-        spans = (arrivals[part[-1]] - arrivals[part[0]] for part in parts_of(arrivals, settings.parts))
+        spans = (arrivals[part[-1]] - arrivals[part[0]] for part in _parts_to_send(arrivals, settings))
         return cls(len(arrivals), policies * len(arrivals), policies * sum(spans) / settings.speed)
 
 
@@ -189,6 +189,17 @@ def parts_of(requests: Sequence[object], parts: int) -> list[range]:
     return [range(first, last) for first, last in pairwise(edges)]
 
 
+def _parts_to_send(requests: Sequence[object], settings: ReplaySettings) -> list[range]:
+    """Return the parts, each of which must have a request beyond the warmup."""
+    parts = parts_of(requests, settings.parts)
+    shortest = min(map(len, parts))
+    if settings.warmup >= shortest:
+        raise ConfigError(
+            f"warmup must be below the {shortest:,} requests of a part, at most {shortest - 1:,}, got {settings.warmup:,}"
+        )
+    return parts
+
+
 class _Run:
     """One replay under way."""
 
@@ -199,12 +210,7 @@ class _Run:
         self._requests = list(workload.requests())
         if not self._requests:
             raise ConfigError(f"workload {workload.name} has no requests")
-        self._parts = parts_of(self._requests, settings.parts)
-        shortest = min(map(len, self._parts))
-        if settings.warmup >= shortest:
-            raise ConfigError(
-                f"warmup must be below the {shortest:,} requests of a part, at most {shortest - 1:,}, got {settings.warmup:,}"
-            )
+        self._parts = _parts_to_send(self._requests, settings)
         self._maker = PromptMaker(workload.block_size)
         self._rows: list[ReplayRow] = []
         self._begun = 0
