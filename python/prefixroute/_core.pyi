@@ -1702,6 +1702,7 @@ class Ledger:
         recent: whether the recent window is kept.
         balances_recent: whether policies weigh what the recent window holds in place of what is in flight.
         served: whether served requests count in `busy`.
+        active_block_size: tokens of a block, if the blocks of requests in flight are counted; `None` = they are not.
         hash_key: key of the 128-bit hashes that names of sessions and requests are kept as.
     """
 
@@ -1716,6 +1717,7 @@ class Ledger:
         recent: bool,
         balances_recent: bool,
         served: bool,
+        active_block_size: int | None = None,
         hash_key: int,
     ) -> Ledger: ...
     def see(self, states: Sequence[tuple[str | None, int, bool]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefixroute import BlockHashes
-from prefixroute.routing.active import ActiveBlocks
+from prefixroute import BlockHashes, Replica, Router
+from prefixroute.router import Ticket
 
 SIZE, NAMES = 4, ("a", "b")
 
@@ -18,23 +18,26 @@ def chain(path: tuple[int, ...]) -> BlockHashes:
 
 def test_active_blocks_are_the_union_of_what_is_in_flight() -> None:
     rng = np.random.default_rng(5)
-    active = ActiveBlocks(SIZE, 7)
-    for name in NAMES:
-        active.add_replica(name)
-    flights: list[tuple[str, tuple[int, ...]]] = []
+    router = Router({name: Replica(incarnation="1") for name in NAMES}, policy="dynamo", block_size=SIZE, hash_key=7)
+    flights: list[tuple[Ticket, tuple[int, ...]]] = []
     for step in range(1_500):
+        now = step / 10
         if flights and rng.random() < 0.49:
-            name, path = flights.pop(rng.integers(len(flights)))
-            active.leave(name, chain(path))
+            ticket, _ = flights.pop(rng.integers(len(flights)))
+            ticket.finish(now=now) if step % 3 else ticket.abort()
         else:
-            name, path = NAMES[rng.integers(2)], tuple(rng.integers(2, size=rng.integers(12)).tolist())
-            flights.append((name, path))
-            active.enter(name, chain(path))
+            path = tuple(rng.integers(2, size=rng.integers(12)).tolist())
+            decision = router.choose(chain(path), now=now)
+            flights.append((router.commit(decision, NAMES[rng.integers(2)], now=now), path))
         if step == 700:
-            active.clear("a")
-            flights = [flight for flight in flights if flight[0] != "a"]
-        blocks = {(name, path[: at + 1]) for name, path in flights for at in range(len(path))}
+            router.sync({"a": Replica(incarnation="2"), "b": Replica(incarnation="1")})
+            for ticket, _ in flights:
+                if ticket.replica == "a":
+                    ticket.finish(now=now)
+            flights = [(ticket, path) for ticket, path in flights if ticket.replica != "a"]
+        blocks = {(ticket.replica, path[: at + 1]) for ticket, path in flights for at in range(len(path))}
         asked = tuple(rng.integers(2, size=12).tolist())
         held = [[(name, asked[:length]) in blocks for length in range(1, 13)] for name in NAMES]
-        assert active.tokens() == [SIZE * sum(owner == name for owner, _ in blocks) for name in NAMES]
-        assert active.hits(chain(asked)) == [SIZE * ([*at, False].index(False)) for at in held]
+        view = router.choose(chain(asked), now=now).view
+        assert view.active == [SIZE * sum(owner == name for owner, _ in blocks) for name in NAMES]
+        assert view.active_hits == [SIZE * ([*at, False].index(False)) for at in held]

@@ -33,12 +33,6 @@ class SignalSource(Protocol):
     def reports(self) -> list[LoadReport | None]:
         """Return each replica's fresh report."""
 
-    def active_tokens(self) -> list[int]:
-        """Return the tokens in the blocks of each replica's requests in flight."""
-
-    def active_hits(self) -> list[int]:
-        """Return the leading prompt tokens whose blocks are among those."""
-
 
 class Signal:
     """Marks a field of :class:`View` as gathered on demand, and says how it is read. A new one goes behind the last."""
@@ -100,9 +94,9 @@ class View(NamedTuple):
     """(n) Prefill seconds each replica was given within the router's window."""
     rates: Annotated[list[float | None] | None, Signal()] = None
     """(n) Learned prefill rate of each replica, uncached tokens per second; ``None`` = not yet known."""
-    active: Annotated[list[int] | None, Signal(lambda source: source.active_tokens())] = None
+    active: Annotated[list[int] | None, Signal()] = None
     """(n) Tokens in the blocks of each replica's requests in flight, from booking on; a block counts once there."""
-    active_hits: Annotated[list[int] | None, Signal(lambda source: source.active_hits())] = None
+    active_hits: Annotated[list[int] | None, Signal()] = None
     """(n) Leading prompt tokens whose blocks are among those."""
     shared: Annotated[float | None, Signal()] = None
     """(n) Share, 0 to 1, of the last requests that began something new and left what is known where this prompt does:

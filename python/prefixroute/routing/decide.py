@@ -19,7 +19,7 @@ from prefixroute.validation import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prefixroute.belief import Belief, Blocks
+    from prefixroute.belief import Belief
     from prefixroute.routing.fleet import Process, Snapshot
     from prefixroute.routing.state import RouterState
     from prefixroute.types import LoadReport
@@ -61,12 +61,10 @@ class SignalReading(NamedTuple):
 
     Attributes:
         state: the router's.
-        prompt_blocks: the prompt, hashed.
         now: time of the decision, in seconds.
     """
 
     state: RouterState
-    prompt_blocks: Blocks
     now: float
 
     def reports(self) -> list[LoadReport | None]:
@@ -77,16 +75,6 @@ class SignalReading(NamedTuple):
     def belief(self) -> Belief:
         """The belief."""
         return self.state.belief
-
-    def active_tokens(self) -> list[int]:
-        """Return the tokens in the blocks of each replica's requests in flight."""
-        active = self.state.active
-        return [] if active is None else active.tokens()
-
-    def active_hits(self) -> list[int]:
-        """Return the leading prompt tokens whose blocks are among those."""
-        active = self.state.active
-        return [] if active is None else active.hits(self.prompt_blocks)
 
 
 def decide(state: RouterState, query: Query) -> Decision:
@@ -155,7 +143,7 @@ def _look(state: RouterState, fleet: Snapshot, query: Query, decision: Decision)
         sight = sight.bound_to(bound)
     decision.signals = NOT_GATHERED
     if rule.readers:
-        decision.signals = gathered(rule.readers, new_tuple(SignalReading, (state, blocks, now)))
+        decision.signals = gathered(rule.readers, new_tuple(SignalReading, (state, now)))
     decision.rule, decision.fleet, decision.blocks, decision.sight = rule, fleet, blocks, sight
     decision.slots, decision.prompt_tokens = slots, tokens
     decision.decision_id = state.decision_id if number is None else number

@@ -37,9 +37,6 @@ def add(state: RouterState, name: str, replica: Replica | None, now: float | Non
         slot = state.belief.add_replica(name, capacity, reuse_reports=replica.reuse_reports)
         if replica.events:
             state.belief.expect_events(name)
-        if state.active is not None:
-            state.active.remove_replica(name)
-            state.active.add_replica(name)
         state.fleet.add(name, slot, replica, capacity, now)
     except ConfigError:
         raise
@@ -68,8 +65,6 @@ def _forget(state: RouterState, member: Member) -> None:
     state.fleet.remove(member)
     with suppress(UnknownReplicaError):
         state.belief.remove_replica(member.name)
-    if state.active is not None:
-        state.active.remove_replica(member.name)
 
 
 def change(state: RouterState, name: str, replica: Replica | None, now: float) -> None:
@@ -86,8 +81,6 @@ def change(state: RouterState, name: str, replica: Replica | None, now: float) -
         state.belief.expect_events(name)
     if replica.incarnation != member.replica.incarnation:
         state.belief.clear(name)
-        if state.active is not None:
-            state.active.clear(name)
         state.fleet.renew(member, now)
     member.replica = replica  # last: until then the same change may be made again
     state.fleet.refresh()

@@ -195,16 +195,11 @@ def book(state: RouterState, halves: Halves, now: float, earlier: Halves | None 
     session = decision.request.session or None
     media = steps.by_medium(state, prefill) if prefill.member.tiered and earlier is None else None
     spent = steps.spent_s(state, prefill) if state.spends else None
-    step = None if state.active is None else state.begin()
     booked, effects = state.ledger.book_pair(
         prefill, insertions.get(prefill.number), decision.decision_id, decision.reason, decision.sight, decision.slots, session,
         media, spent, decode, insertions.get(decode.number), answer.decision_id, answer.reason,
         None if earlier is None else earlier.decode,
     )  # fmt: skip
-    if state.active is not None:
-        for half in new if booked else ():
-            state.active.enter(half.name, half.decision.blocks)
-        state.end(step)
     steps.carry_out(state, effects)
     if state.listener is not None and booked:
         for half in new:

@@ -18,7 +18,6 @@ from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import Policy, as_policy
 from prefixroute.policies.base import kernel_of
 from prefixroute.policies.view import Readers, kept_of, readers_of
-from prefixroute.routing.active import ActiveBlocks
 from prefixroute.routing.fleet import Fleet
 from prefixroute.routing.ledger import CommonHead, Ledger
 from prefixroute.routing.loads import BOOKED
@@ -131,15 +130,13 @@ class RouterState:
             recent=config.load == "recent" or "recent" in required,
             balances_recent=config.load == "recent",
             served=config.load == "requests",
+            active_block_size=config.block_size if required & {"active", "active_hits"} else None,
             hash_key=self.belief.hash_key,
         )
         self.live = self.ledger.loads()
         self.fleet = Fleet(timing.slow_start_s, config.hash_seed, self.ledger)
         self.prompts = Prompts(config.prompt_kind, config.block_size, config.render, config.tokenizer)
         self.spends, self.learns_heads = "window_s" in required, "shared" in self.policy.required_signals()
-        self.active: ActiveBlocks | None = None
-        if required & {"active", "active_hits"}:
-            self.active = ActiveBlocks(config.block_size, self.belief.hash_key)
         self.booked_load = BOOKED.index(config.load) if config.load in BOOKED else None
         self.seed, self.block_size = config.seed, config.block_size
         self.capped = config.caps != Caps(retry_after_s=config.caps.retry_after_s)
@@ -180,13 +177,11 @@ class RouterState:
         return [None if m is None or m.has_lapsed(now, fresh_s) else m.report for m in self.fleet.by_slot]
 
     def repair(self) -> None:
-        """Recompute what follows from the fleet's members and the open attempts."""
+        """Recompute what follows from the fleet's members."""
         while True:
             mine = self.step = object()
             self.width = max(self.width, len(self.fleet.by_slot))
             self.fleet.refresh()
-            if self.active is not None:
-                self.active.rebuild(list(self.fleet.members), self.ledger.attempts)
             if self.step is mine:  # else somebody has changed the state meanwhile
                 self.step = None
                 return

@@ -123,14 +123,10 @@ def book(
     media = by_medium(state, attempt) if attempt.member.tiered and earlier is None else None
     spent = spent_s(state, attempt) if state.spends else None
     session = decision.query.info.session or None
-    step = None if state.active is None else state.begin()
     effects = state.ledger.book(
         attempt, insertion, decision.decision_id, decision.reason, decision.sight, decision.slots, session, media, spent,
         earlier, hedge,
     )  # fmt: skip
-    if state.active is not None:
-        state.active.enter(attempt.name, decision.blocks)
-        state.end(step)
     if effects is not None:
         carry_out(state, effects)
     if state.listener is not None:
@@ -145,19 +141,12 @@ def spent_s(state: RouterState, attempt: Attempt) -> float:
 def carry_out(state: RouterState, effects: Effects) -> None:
     """Do what the ends of attempts ask for: take their predicted blocks back, and end what follows their requests."""
     for attempt, retract, followers in effects or ():
-        _leave(state, attempt)
         if retract:
             state.belief.retract(attempt.name, attempt.decision.blocks, attempt.insertion)
         if state.listener is not None:
             state.listener.given_up(attempt)
         for follower in followers:
             follower.abort()
-
-
-def _leave(state: RouterState, attempt: Attempt) -> None:
-    """Count the blocks of an attempt that has ended no more among the active ones."""
-    if state.active is not None and attempt.member.generation == attempt.generation:
-        state.active.leave(attempt.name, attempt.decision.blocks)
 
 
 def by_medium(state: RouterState, attempt: Attempt) -> list[int]:
@@ -215,12 +204,7 @@ def finish(state: RouterState, attempt: Attempt, context: Any, now: float, repor
     computed = None if prefill is None else _end_of_prefill(state, attempt, now)
     held, namespace = _held(state, attempt, context)
     hit = _clamped(state, attempt, reported[0])
-    step = None if state.active is None else state.begin()
     ended = state.ledger.finish(attempt, now, hit, state.belief, held, namespace)
-    if state.active is not None:
-        if ended is not None:
-            _leave(state, attempt)
-        state.end(step)
     if ended is None:
         return False
     effects, believed = ended
@@ -275,10 +259,7 @@ def tell_trust(name: str, *, believed: bool) -> None:
 
 def abort(state: RouterState, attempt: Attempt, why: str = "aborted") -> None:
     """Give an attempt up."""
-    step = None if state.active is None else state.begin()
     carry_out(state, state.ledger.abort(attempt, why))
-    if step is not None:
-        state.end(step)
 
 
 def give_up(state: RouterState, attempt: Attempt) -> None:

@@ -200,7 +200,7 @@ class TimedRun:
     def _can_tell(self, request: Request, ticket: Ticket | PairTicket) -> bool:
         """Let the cluster tell the router directly, if it is the only one and nobody else hears of its requests."""
         state = ticket.host.state
-        if isinstance(ticket, PairTicket) or not self.front.is_alone or state.active is not None:
+        if isinstance(ticket, PairTicket) or not self.front.is_alone:
             return False
         if state.block_size != request.context.block_size:  # it believes in other blocks than the engines have
             return False

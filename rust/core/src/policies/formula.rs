@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Case, Failure, Figure, Signal};
+use super::{Case, Failure, Figure};
 use crate::columns;
+use crate::routing::Signal;
 use crate::sim::Link;
 
 /// Tokens of which a match counts a half in [`Plain::Saved`].

@@ -13,7 +13,7 @@ pub use best::{Best, Stage, best_of, tied};
 pub use cache_aware::{CacheAware, Holders, Spill};
 pub use formula::{Formula, Plain, Price, Priced, Sum};
 pub use keyed::Overflow;
-pub use seen::{Failure, Figure, Key, Seen, Signal};
+pub use seen::{Failure, Figure, Key, Seen};
 pub use spread::{ASSUMED_TOKENS_PER_S, Measure, start_seconds};
 
 use std::sync::Arc;

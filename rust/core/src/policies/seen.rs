@@ -3,51 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 
-macro_rules! signals {
-    ($($(#[doc = $doc:literal])+ $name:ident = $field:literal,)+) => {
-        /// A signal of a view, in the order of a view's fields.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Signal {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl Signal {
-            /// All of them, by the name of the view's field.
-            pub const ALL: &'static [(&'static str, Self)] = &[$(($field, Self::$name),)+];
-        }
-    };
-}
-
-signals! {
-    /// Requests in flight.
-    InFlight = "in_flight",
-    /// Prompt tokens that wait to be computed.
-    Queued = "queued",
-    /// Context tokens in decode.
-    Decoding = "decoding",
-    /// How many of the latest bookings each replica received.
-    Recent = "recent",
-    /// Reports of load.
-    Reports = "reports",
-    /// Hash of the prompt's head.
-    Head = "head",
-    /// Tokens that each replica is believed to hold in all.
-    Held = "held",
-    /// Number of the decision on the last request that each replica took without a hit.
-    LastMiss = "last_miss",
-    /// Prefill seconds given to each replica within the window.
-    WindowS = "window_s",
-    /// Learned prefill rates; infinite where none is known.
-    Rates = "rates",
-    /// Tokens in the blocks of requests in flight.
-    Active = "active",
-    /// Leading prompt tokens whose blocks are among those.
-    ActiveHits = "active_hits",
-    /// Share of the last beginnings that branched where the prompt does.
-    Shared = "shared",
-    /// Slot of the replica that computes the prompt.
-    KvAt = "kv_at",
-}
+use crate::routing::Signal;
 
 /// What a request may be placed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

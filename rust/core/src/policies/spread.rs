@@ -1,7 +1,8 @@
 //! Policies that look at loads only: the least loaded, and the less loaded of two.
 
-use super::{Case, Failure, Figure, Pick, Signal};
+use super::{Case, Failure, Figure, Pick};
 use crate::columns;
+use crate::routing::Signal;
 
 /// Weight of k/(1-k), k the share of the KV cache in use, in the seconds estimate (SMG's `least_load`).
 const KV_WEIGHT: f64 = 0.15;

@@ -5,6 +5,7 @@ use super::heads::Head;
 use super::sessions::Name;
 use super::trust::Verdict;
 use crate::ids::BlockHash;
+use crate::replica_cache::SharedSequence;
 
 /// One engine process: a slot, and the number of the process in it, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Attempt<T> {
     pub detour: bool,
     /// Whether earlier attempts of its request were made.
     pub again: bool,
+    /// The prompt's blocks, which are active until its end; `None` = they are not counted.
+    pub blocks: Option<SharedSequence>,
     pub(super) begun: f64,
     pub(super) progress: f64,
     /// What the replica had to compute when it was booked, this attempt included, in tokens.
@@ -70,9 +73,25 @@ impl<T> Attempt<T> {
     /// An attempt that begins now.
     pub fn new(item: T, process: Process, hit: i64, context: i64, now: f64) -> Self {
         let (begun, progress) = (now, now);
-        let (key, session, group) = (None, None, None);
+        let (key, session, blocks, group) = (None, None, None, None);
         let (detour, again, started, ahead, part) = (false, false, false, 0, Part::Whole);
-        Self { item, process, hit, context, key, session, detour, again, begun, progress, ahead, started, part, group }
+        Self {
+            item,
+            process,
+            hit,
+            context,
+            key,
+            session,
+            detour,
+            again,
+            blocks,
+            begun,
+            progress,
+            ahead,
+            started,
+            part,
+            group,
+        }
     }
 
     /// Uncached tokens that it waits for, and context tokens that it decodes behind, as on the load book.

@@ -2,9 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::columns::UNKNOWN_RATE;
-use crate::policies::Signal;
-
 /// Weight of the newest observation in a learned prefill rate.
 const RATE_MEMORY: f64 = 0.2;
 /// Prefills shorter than this say more about overhead than about the rate.
@@ -45,6 +42,11 @@ impl Counts {
     }
 }
 
+/// A column of counts as numbers.
+pub(super) fn floats(column: &[i64]) -> Vec<f64> {
+    column.iter().map(|&count| count as f64).collect()
+}
+
 /// What of a book a router may balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balanced {
@@ -81,6 +83,8 @@ pub struct Windows {
     pub prefill_s: f64,
     /// Whether the window of recent bookings is kept.
     pub recent: bool,
+    /// Whether policies weigh what the recent window holds in place of what is in flight.
+    pub balances_recent: bool,
     /// Whether served requests count on `busy`.
     pub served: bool,
 }
@@ -157,9 +161,13 @@ impl Book {
         self.spans.retain(|span| span.1 != slot);
     }
 
+    /// What is in flight, as policies weigh it.
+    pub(super) fn weighed(&self) -> &Counts {
+        if self.windows.balances_recent { &self.recent } else { &self.live }
+    }
+
     /// A load of each slot.
     pub fn balanced(&self, what: Balanced) -> Vec<f64> {
-        let floats = |column: &[i64]| column.iter().map(|&count| count as f64).collect();
         match what {
             Balanced::Requests => self.busy.clone(),
             Balanced::InFlight => floats(&self.live.in_flight),
@@ -169,22 +177,6 @@ impl Book {
                 let both = self.live.queued.iter().zip(&self.live.decoding);
                 both.map(|(queued, decoding)| (queued + decoding) as f64).collect()
             }
-        }
-    }
-
-    /// A signal of each slot; none if a book does not have it. `recent`: what is in flight is counted over the recent window.
-    pub fn signal(&self, signal: Signal, recent: bool, now: f64) -> Option<Vec<f64>> {
-        let floats = |column: &[i64]| Some(column.iter().map(|&count| count as f64).collect());
-        let counts = if recent { &self.recent } else { &self.live };
-        match signal {
-            Signal::InFlight => floats(&counts.in_flight),
-            Signal::Queued => floats(&counts.queued),
-            Signal::Decoding => floats(&counts.decoding),
-            Signal::Recent => floats(&self.recent.in_flight),
-            Signal::LastMiss => floats(&self.last_miss),
-            Signal::WindowS => Some(self.window_s(now)),
-            Signal::Rates => Some(self.rates.iter().map(|rate| rate.unwrap_or(UNKNOWN_RATE)).collect()),
-            _ => None,
         }
     }
 

@@ -3,12 +3,15 @@
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
+use super::active::Active;
 use super::attempt::{Attempt, Booking, Effect, Finished, Limits, Part, Process, State};
 use super::book::{Book, Windows};
 use super::counters::{Counters, Outcome};
 use super::heads::Heads;
 use super::sessions::{Move, Name, Sessions};
+use super::signals::Reading;
 use super::trust::Trust;
+use crate::ids::BlockHash;
 use crate::peers::Load;
 use crate::recency::RecencyMap;
 
@@ -23,6 +26,8 @@ const REMEMBERED: usize = 256;
 pub struct Ledger<T> {
     /// What is in flight where.
     pub book: Book,
+    /// Blocks of what is in flight, if some policy reads them.
+    pub active: Option<Active>,
     /// Bindings.
     pub sessions: Sessions,
     /// Shared heads.
@@ -45,6 +50,7 @@ impl<T: Clone> Ledger<T> {
     pub fn new(limits: Limits, windows: Windows) -> Self {
         Self {
             book: Book::new(windows),
+            active: None,
             sessions: Sessions::new(limits.session_idle_s, limits.sessions),
             heads: Heads::default(),
             trust: Trust::default(),
@@ -59,11 +65,18 @@ impl<T: Clone> Ledger<T> {
         }
     }
 
+    /// The same, with active blocks of so many tokens if they are to be counted.
+    #[must_use]
+    pub fn with_active(self, block_size: Option<usize>) -> Self {
+        Self { active: block_size.map(Active::new), ..self }
+    }
+
     /// Take in what the slots are now. A slot with another process has no load and no record of hits; what was counted of a
     /// replica that has left goes to the counts of all that have left.
     pub fn see(&mut self, states: Vec<State>) {
         self.book.grow(states.len());
         self.counters.grow(states.len());
+        self.active.iter_mut().for_each(|active| active.grow(states.len()));
         let free = State { name: None, generation: -1, draining: false };
         self.states.resize(self.states.len().max(states.len()), free.clone());
         let missing = std::iter::repeat_n(free, self.states.len() - states.len());
@@ -72,11 +85,17 @@ impl<T: Clone> Ledger<T> {
             if known.generation != self.states[slot].generation {
                 self.book.reset(slot);
                 self.trust.reset(slot);
+                self.active.iter_mut().for_each(|active| active.reset(slot));
             }
             if known.name != self.states[slot].name {
                 self.counters.retire(slot);
             }
         }
+    }
+
+    /// What the signals of a decision on a prompt are read from.
+    pub fn reading<'a>(&'a self, blocks: &'a [BlockHash], now: f64) -> Reading<'a> {
+        Reading { book: &self.book, active: self.active.as_ref(), blocks, now }
     }
 
     /// What the slots are.
@@ -190,6 +209,9 @@ impl<T: Clone> Ledger<T> {
             let (queued, decoding) = attempt.load();
             attempt.ahead = self.book.book(attempt.process.slot, queued, attempt.context, decision_id);
             self.book.start(attempt.process.slot, 0, decoding);
+            if let (Some(active), Some(blocks)) = (&mut self.active, &attempt.blocks) {
+                active.enter(attempt.process.slot, blocks.get().blocks);
+            }
         }
         if !matches!(attempt.part, Part::Answer { .. }) {
             self.counters.count(Outcome::Committed); // a pair once
@@ -355,6 +377,9 @@ impl<T: Clone> Ledger<T> {
         if self.alive(attempt.process) {
             let (queued, decoding) = attempt.load();
             self.book.release(attempt.process.slot, queued, decoding);
+            if let (Some(active), Some(blocks)) = (&mut self.active, &attempt.blocks) {
+                active.leave(attempt.process.slot, blocks.get().blocks);
+            }
         }
         if let Some(group) = attempt.group.filter(|group| self.other_open(Some(*group), number).is_none()) {
             self.groups.remove(&group);

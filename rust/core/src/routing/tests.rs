@@ -1,15 +1,23 @@
 //! The ledger beside a plain list of attempts: whatever happens, the books are what the list says.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::ids::BlockHash;
+use crate::replica_cache::SharedSequence;
 
 const SLOTS: usize = 3;
 
 fn ledger() -> Ledger<u64> {
     let limits = Limits { ticket_s: 50.0, session_idle_s: 30.0, sessions: 4 };
-    let mut ledger = Ledger::new(limits, Windows { bookings: None, prefill_s: 10.0, recent: true, served: true });
+    let ledger = Ledger::new(
+        limits,
+        Windows { bookings: None, prefill_s: 10.0, recent: true, balances_recent: false, served: true },
+    );
+    let mut ledger = ledger.with_active(Some(16));
     ledger.see(fleet([1, 2, 3]));
     ledger
 }
@@ -30,6 +38,11 @@ fn booking(decision_id: i64) -> Booking<'static> {
         spent_s: None,
         decodes: false,
     }
+}
+
+/// A prompt in a tree of which each node has two children.
+fn blocks(number: u64) -> Vec<BlockHash> {
+    (0..number % 6).map(|depth| BlockHash(1 << depth | (number / 6) & ((1 << depth) - 1))).collect()
 }
 
 fn attempt(number: u64, slot: usize, generation: i64, now: f64) -> Attempt<u64> {
@@ -158,7 +171,7 @@ proptest! {
     /// The dull twin: every attempt with its process, whether it has started, and whether it is open by the ledger's own word.
     #[test]
     fn the_books_are_what_the_open_attempts_say(steps in steps()) {
-        let (mut ledger, mut twin, mut now) = (ledger(), Vec::<(Process, bool)>::new(), 0.0);
+        let (mut ledger, mut twin, mut now) = (ledger(), Vec::<(Process, bool, Vec<BlockHash>)>::new(), 0.0);
         let mut generations = [1, 2, 3];
         for (id, step) in steps.into_iter().enumerate() {
             let number = twin.len() as u64;
@@ -167,16 +180,18 @@ proptest! {
                 Step::Book { slot, key } => {
                     let process = Process { slot, generation: generations[slot] };
                     let key = key.map(|key| Name::of(&[key], 1));
-                    let booked = Attempt { key, ..Attempt::new(number, process, 16, 100, now) };
+                    let (hashes, count) = (Arc::new(blocks(number)), blocks(number).len());
+                    let prompt = Some(SharedSequence::new(hashes, count, 100));
+                    let booked = Attempt { key, blocks: prompt, ..Attempt::new(number, process, 16, 100, now) };
                     ledger.book(number, booked, booking(id as i64));
-                    twin.push((process, false));
+                    twin.push((process, false, blocks(number)));
                 }
                 Step::Hedge(at) => {
                     let Some(earlier) = known(at).filter(|earlier| ledger.is_open(*earlier)) else { continue };
                     let slot = (twin[earlier as usize].0.slot + 1) % SLOTS;
                     let process = Process { slot, generation: generations[slot] };
                     ledger.book_again(number, Attempt::new(number, process, 16, 100, now), earlier, true, booking(id as i64));
-                    twin.push((process, false));
+                    twin.push((process, false, Vec::new()));
                 }
                 Step::First(at) => {
                     let Some(number) = known(at) else { continue };
@@ -193,22 +208,34 @@ proptest! {
                     ledger.sweep(&[], now);
                 }
             }
-            let mut counts = [[0; 3]; SLOTS];
-            for (number, (process, started)) in twin.iter().enumerate() {
+            let (mut counts, mut active) = ([[0; 3]; SLOTS], HashSet::new());
+            for (number, (process, started, blocks)) in twin.iter().enumerate() {
                 if ledger.is_open(number as u64) && generations[process.slot] == process.generation {
                     let (queued, decoding) = if *started { (0, 100) } else { (84, 0) };
                     let count = &mut counts[process.slot];
                     *count = [count[0] + 1, count[1] + queued, count[2] + decoding];
+                    active.extend(blocks.iter().map(|block| (process.slot, *block)));
                 }
             }
             let live = &ledger.book.live;
             let booked: Vec<_> = (0..SLOTS).map(|slot| [live.in_flight[slot], live.queued[slot], live.decoding[slot]]).collect();
             prop_assert_eq!(&booked[..], &counts[..]);
+            let (asked, Some(reading)) = (blocks(id as u64), &ledger.active) else { continue };
+            let held = |slot: usize, asked: &[BlockHash]| asked.iter().take_while(|block| active.contains(&(slot, **block))).count();
+            let (mut tokens, mut hits) = (vec![0.0; SLOTS], vec![0.0; SLOTS]);
+            for (slot, _) in &active {
+                tokens[*slot] += 16.0;
+            }
+            for (slot, hit) in hits.iter_mut().enumerate() {
+                *hit = 16.0 * held(slot, &asked) as f64;
+            }
+            prop_assert_eq!((reading.tokens(), reading.hits(&asked), reading.validate()), (tokens, hits, Ok(())));
         }
         for number in 0..twin.len() as u64 {
             ledger.abort(number, Outcome::Aborted);
         }
         prop_assert!(ledger.is_empty());
         prop_assert_eq!(&ledger.book.live.in_flight, &vec![0; SLOTS]);
+        prop_assert_eq!(ledger.active.map(|active| active.tokens()), Some(vec![0.0; SLOTS]));
     }
 }

@@ -82,7 +82,7 @@ struct Listener {
 impl Listener {
     fn new() -> Self {
         let limits = Limits { ticket_s: 10.0, session_idle_s: 10.0, sessions: 8 };
-        let windows = Windows { bookings: None, prefill_s: 1.0, recent: true, served: true };
+        let windows = Windows { bookings: None, prefill_s: 1.0, recent: true, balances_recent: false, served: true };
         let (inbox, ledger, chains) = (Inbox::default(), Ledger::new(limits, windows), Chains::new(200));
         let mut listener = Self { inbox, ledger, chains, generations: [-1; SLOTS], next: 0, newest: [0; PEERS] };
         (0..SLOTS).for_each(|slot| listener.replace(slot, true));

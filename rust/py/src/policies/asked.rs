@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use prefixroute_core::columns::UNKNOWN_RATE;
-use prefixroute_core::policies::{Failure, Figure, Key, Seen, Signal};
+use prefixroute_core::policies::{Failure, Figure, Key, Seen};
+use prefixroute_core::routing::{Kind, Signal};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -71,7 +72,7 @@ impl<'py> Asked<'_, 'py> {
         let (name, _) = Signal::ALL[signal as usize];
         let column = self.signal(signal)?;
         let column = column.ok_or_else(|| errors::config(format!("the signal {name} is not in the view")))?;
-        if signal != Signal::Rates {
+        if signal.kind() != Kind::Rates {
             return columns::read(&column);
         }
         let rate = |rate: PyResult<Bound<'_, PyAny>>| {

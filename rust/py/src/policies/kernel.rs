@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use numpy::PyArray1;
 use prefixroute_core::policies as core;
+use prefixroute_core::routing::Signal;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyString, PyTuple};
@@ -233,7 +234,7 @@ impl Kernel {
     #[classattr]
     #[pyo3(name = "SIGNALS")]
     fn signals(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-        names(py, core::Signal::ALL)
+        names(py, Signal::ALL)
     }
 
     /// The pick of a decision: a slot and why. -1: there is nothing to go by, and why; the policy's own `decide` has to answer.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use prefixroute_core::replica_cache::SharedSequence;
 use prefixroute_core::routing as core;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -17,6 +18,26 @@ struct First<'a> {
     booking: core::Booking<'a>,
     session: Option<core::Name>,
     detour: bool,
+    blocks: Option<SharedSequence>,
+}
+
+impl First<'_> {
+    /// An attempt as it enters the core's tables.
+    fn entry(&self, attempt: &Bound<'_, Attempt>, insertion: Py<PyAny>) -> core::Attempt<Item> {
+        let mut entry = self.answer(attempt, insertion);
+        (entry.session, entry.detour) = (self.session, self.detour);
+        entry
+    }
+
+    /// The same of a half that only decodes: the session is bound to the other.
+    fn answer(&self, attempt: &Bound<'_, Attempt>, insertion: Py<PyAny>) -> core::Attempt<Item> {
+        let one = attempt.get();
+        one.set_insertion(insertion);
+        let item = Item(attempt.clone().unbind());
+        let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
+        (entry.key, entry.blocks) = (one.key, self.blocks.clone());
+        entry
+    }
 }
 
 impl Ledger {
@@ -35,18 +56,9 @@ impl Ledger {
         let (best_hit, branch) = sight.branched(slots)?;
         let (media, first) = (media.unwrap_or([attempt.hit, 0, 0]), session.is_some() && sight.binding.is_none());
         let booking = core::Booking { decision_id, reason, best_hit, media, branch, first, spent_s, decodes: false };
-        Ok(First { booking, session: self.optional_name(session)?, detour: sight.is_detour(slots) })
+        let (session, detour) = (self.optional_name(session)?, sight.is_detour(slots));
+        Ok(First { booking, session, detour, blocks: sight.active.clone() })
     }
-}
-
-/// An attempt as it enters the core's tables.
-fn entry(attempt: &Bound<'_, Attempt>, insertion: Py<PyAny>) -> core::Attempt<Item> {
-    let one = attempt.get();
-    one.set_insertion(insertion);
-    let item = Item(attempt.clone().unbind());
-    let mut entry = core::Attempt::new(item, one.process, one.hit, one.prompt_tokens, one.begun);
-    entry.key = one.key;
-    entry
 }
 
 #[pymethods]
@@ -71,8 +83,7 @@ impl Ledger {
     ) -> PyResult<Effects<'py>> {
         let (one, reason) = (attempt.get(), &reason.to_string_lossy());
         let first = self.first(one, decision_id, reason, sight.get(), slots, session, media, spent_s)?;
-        let mut entry = entry(attempt, insertion);
-        (entry.session, entry.detour) = (first.session, first.detour);
+        let entry = first.entry(attempt, insertion);
         if let Some(earlier) = earlier {
             one.follow_on(attempt.py(), earlier.get(), !hedge);
         }
@@ -109,14 +120,9 @@ impl Ledger {
         let first = self.first(prompt.get(), decision_id, reason, sight.get(), slots, session, media, spent_s)?;
         let (decision_id, reason, spent_s) = (answer_decision_id, answer_reason, None);
         let second = core::Booking { decision_id, reason, branch: None, spent_s, decodes: true, ..first.booking };
-        let begun = |insertion| {
-            let mut entry = entry(prompt, insertion);
-            (entry.session, entry.detour) = (first.session, first.detour);
-            (prompt.get().number, entry, first.booking)
-        };
         let halves = core::Halves {
-            prompt: insertion.map(begun),
-            answer: answer_insertion.map(|insertion| (answer.get().number, entry(answer, insertion), second)),
+            prompt: insertion.map(|insertion| (prompt.get().number, first.entry(prompt, insertion), first.booking)),
+            answer: answer_insertion.map(|insertion| (answer.get().number, first.answer(answer, insertion), second)),
         };
         self.enter_pair(prompt, answer, halves, earlier)
     }

@@ -36,6 +36,7 @@ pub type Effects<'py> = Option<Bound<'py, PyList>>;
 ///     recent: whether the recent window is kept.
 ///     balances_recent: whether policies weigh what the recent window holds in place of what is in flight.
 ///     served: whether served requests count in `busy`.
+///     active_block_size: tokens of a block, if the blocks of requests in flight are counted; None: they are not.
 ///     hash_key: key of the hashes that names of sessions and requests are kept as.
 #[pyclass(frozen, module = "prefixroute._core")]
 pub struct Ledger {
@@ -43,7 +44,7 @@ pub struct Ledger {
     dropped: Arc<Dropped>,
     numbers: AtomicU64,
     hash_key: u64,
-    pub(super) balances_recent: bool,
+    pub(super) counts_active: bool,
 }
 
 impl Ledger {
@@ -113,7 +114,7 @@ fn outcome(name: &str) -> PyResult<core::Outcome> {
 impl Ledger {
     #[new]
     #[pyo3(signature = (*, window, window_s, ticket_s, session_idle_s, session_capacity, recent, balances_recent, served,
-        hash_key))]
+        active_block_size=None, hash_key))]
     #[expect(clippy::too_many_arguments, reason = "each by name, from Python")]
     fn new(
         window: Option<&Bound<'_, PyAny>>,
@@ -124,14 +125,16 @@ impl Ledger {
         recent: bool,
         balances_recent: bool,
         served: bool,
+        active_block_size: Option<usize>,
         hash_key: u64,
     ) -> Self {
         // What is too large for the machine is no limit.
         let limit = |limit: &Bound<'_, PyAny>| limit.extract().unwrap_or(usize::MAX);
         let limits = core::Limits { ticket_s, session_idle_s, sessions: limit(session_capacity) };
-        let kept = core::Windows { bookings: window.map(limit), prefill_s: window_s, recent, served };
-        let books = Mutex::new(core::Ledger::new(limits, kept));
-        Self { books, dropped: Arc::default(), numbers: AtomicU64::new(1), hash_key, balances_recent }
+        let kept = core::Windows { bookings: window.map(limit), prefill_s: window_s, recent, balances_recent, served };
+        let books = Mutex::new(core::Ledger::new(limits, kept).with_active(active_block_size));
+        let (dropped, counts_active) = (Arc::default(), active_block_size.is_some());
+        Self { books, dropped, numbers: AtomicU64::new(1), hash_key, counts_active }
     }
 
     /// Take in what the slots are: (name, generation, draining) of each; a free one has no name and generation -1.

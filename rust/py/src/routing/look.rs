@@ -2,8 +2,8 @@
 
 use numpy::{PyArray1, PyArrayMethods};
 use prefixroute_core::BlockHash;
-use prefixroute_core::policies::Signal;
-use prefixroute_core::routing as core;
+use prefixroute_core::replica_cache::SharedSequence;
+use prefixroute_core::routing::{self as core, Signal};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -12,7 +12,7 @@ use super::ledger::Ledger;
 use super::sight::Sight;
 use crate::columns;
 use crate::errors;
-use crate::hashes::BlockHashes;
+use crate::hashes::{BlockHashes, hash_values};
 use crate::index::PrefixIndex;
 use crate::ints::hash_of;
 use crate::out::not_an_out_array;
@@ -161,6 +161,7 @@ impl Ledger {
             None => (None, columns::read(load)?),
         };
         let (session, mut hits) = (self.optional_name(session)?, of.tokens);
+        let active = if self.counts_active { Some(shared(&blocks)?) } else { None };
         let ledger = self.lock();
         for slot in ledger.trust.distrusted_slots() {
             hits.get_mut(slot).into_iter().for_each(|hit| *hit = 0);
@@ -168,7 +169,8 @@ impl Ledger {
         for hit in &mut hits {
             *hit = whole(f64::from(*hit) * scale);
         }
-        let signal = |&signal: &Signal| Some((signal, ledger.book.signal(signal, self.balances_recent, now)?));
+        let reading = ledger.reading(active.as_ref().map_or(&[], |active| active.get().blocks), now);
+        let signal = |&signal: &Signal| Some((signal, signal.read(reading)?));
         let sight = Sight {
             hits,
             loads: booked.map_or(given, |(_, load)| ledger.book.balanced(*load)),
@@ -177,6 +179,7 @@ impl Ledger {
             shared: of.branch.map(|branch| ledger.heads.share(BlockHash(branch))),
             head: of.head,
             kv_at,
+            active: active.clone(),
             signals: lens.signals.iter().filter_map(signal).collect(),
         };
         Ok((blocks, sight))
@@ -274,6 +277,17 @@ fn matched<'py>(
     let held = out.try_readonly().map_err(|_| not_an_out_array())?;
     let held = held.as_slice().map_err(|_| not_an_out_array())?.to_vec();
     Ok((blocks, held))
+}
+
+/// A prompt's blocks as they are kept, of whatever class a belief has for prompts.
+fn shared(blocks: &Bound<'_, PyAny>) -> PyResult<SharedSequence> {
+    if let Ok(hashes) = blocks.cast::<BlockHashes>() {
+        return Ok(hashes.get().shared());
+    }
+    let array = blocks.getattr(intern!(blocks.py(), "array"))?;
+    let hashes: Vec<_> = hash_values(&array)?.iter().copied().map(BlockHash).collect();
+    let count = hashes.len();
+    Ok(SharedSequence::new(hashes.into(), count, token_count(blocks)?))
 }
 
 /// Tokens of a prompt, of whatever class a belief has for prompts.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use prefixroute_core::BlockHash;
 use prefixroute_core::columns::UNKNOWN_RATE;
-use prefixroute_core::policies::Signal;
-use prefixroute_core::routing as core;
+use prefixroute_core::replica_cache::SharedSequence;
+use prefixroute_core::routing::{self as core, Kind, Signal};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
@@ -36,6 +36,8 @@ pub struct Sight {
     pub(crate) head: Option<u64>,
     /// Slot of the replica that computes the prompt, in a decision on who decodes.
     pub(crate) kv_at: Option<usize>,
+    /// The prompt's blocks, if the ledger counts active ones.
+    pub(super) active: Option<SharedSequence>,
     pub(super) signals: Vec<(Signal, Vec<f64>)>,
 }
 
@@ -111,6 +113,7 @@ impl Sight {
             shared,
             head: None,
             kv_at: None,
+            active: None,
             signals: Vec::new(),
         })
     }
@@ -133,10 +136,10 @@ impl Sight {
         }
         let found = signal.and_then(|signal| Some((signal, self.signal_of(signal)?)));
         let (signal, column) = found.ok_or_else(|| errors::config(format!("signal {place} was not asked for")))?;
-        let list = match signal {
-            Signal::WindowS => PyList::new(py, column),
-            Signal::Rates => PyList::new(py, column.iter().map(|&rate| (rate != UNKNOWN_RATE).then_some(rate))),
-            _ => PyList::new(py, column.iter().map(|&count| count as i64)),
+        let list = match signal.kind() {
+            Kind::Numbers => PyList::new(py, column),
+            Kind::Rates => PyList::new(py, column.iter().map(|&rate| (rate != UNKNOWN_RATE).then_some(rate))),
+            Kind::Counts => PyList::new(py, column.iter().map(|&count| count as i64)),
         };
         list.map(Bound::into_any)
     }
