@@ -29,7 +29,7 @@ def texts(node: ast.AST) -> Iterator[str]:
     """Yield the strings of an expression; what an f-string fills in is ``{}``."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        parts = [part for part in node.values if not isinstance(part, ast.Constant)]
+        parts: list[ast.AST] = [part for part in node.values if not isinstance(part, ast.Constant)]
     else:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
