@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.limits import PROVISIONAL_S
-from prefixroute.validation import check_float, check_instance, check_int, shown
+from prefixroute.validation import check_fields, check_float, check_given, check_instance, check_int, check_texts, shown
 
 EMPTY_ATTRS: Mapping[str, Any] = MappingProxyType({})
 """The attributes of a request that was given none."""
@@ -78,23 +78,14 @@ class Replica:
     def __post_init__(self) -> None:
         """Refuse what no replica can have; accept any collection of models."""
         check_float("weight", self.weight, 0, above=True)
-        if self.capacity_tokens is not None:
-            check_int("capacity_tokens", self.capacity_tokens, 1)
-        for name in ("events", "reuse_reports"):
-            check_instance(name, getattr(self, name), bool)
+        check_given(self, check_int, "capacity_tokens", low=1)
+        check_fields(self, check_instance, "events", "reuse_reports", kind=bool)
         if not isinstance(self.role, str) or self.role not in ROLES:
             raise ConfigError(
                 f"a replica's role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {shown(self.role)}"
             )
-        if self.models is None:
-            return
-        if isinstance(self.models, str) or not isinstance(self.models, Iterable):
-            raise ConfigError(f"models must be a collection of names, got {shown(self.models)}")
-        models = tuple(self.models)
-        for model in models:
-            if not isinstance(model, str):
-                raise ConfigError(f"models must be a collection of names, got one that holds {shown(model)}")
-        object.__setattr__(self, "models", frozenset(models))
+        if self.models is not None:
+            object.__setattr__(self, "models", frozenset(check_texts("models", self.models)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +110,8 @@ class Caps:
 
     def __post_init__(self) -> None:
         """Refuse caps that would admit nothing by mistake."""
-        for name in ("in_flight", "uncached_tokens", "waiting", "running"):
-            if getattr(self, name) is not None:
-                check_int(f"cap {name}", getattr(self, name), 1)
-        if self.kv_use is not None:
-            check_float("cap kv_use", self.kv_use, 0, 1, above=True)
+        check_given(self, check_int, "in_flight", "uncached_tokens", "waiting", "running", called="cap {}", low=1)
+        check_given(self, check_float, "kv_use", called="cap {}", low=0, high=1, above=True)
         check_float("retry_after_s", self.retry_after_s, 0)
 
 
@@ -152,8 +140,8 @@ class Timing:
 
     def __post_init__(self) -> None:
         """Refuse spans that are not positive (slow start may be 0: off)."""
-        for name in ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s", "peer_s"):
-            check_float(name, getattr(self, name), 0, above=True, endless=True)
+        spans = ("session_idle_s", "ticket_s", "report_fresh_s", "provisional_s", "window_s", "peer_s")
+        check_fields(self, check_float, *spans, low=0, above=True, endless=True)
         check_float("slow_start_s", self.slow_start_s, 0)
 
 
@@ -179,10 +167,5 @@ class LoadReport:
 
     def __post_init__(self) -> None:
         """Refuse loads that no replica can have."""
-        for name in ("waiting", "running", "waiting_tokens"):
-            if getattr(self, name) is not None:
-                check_float(name, getattr(self, name), 0)
-        if self.kv_use is not None:
-            check_float("kv_use", self.kv_use, 0, 1)
-        if self.tokens_per_s is not None:
-            check_float("tokens_per_s", self.tokens_per_s, 0)
+        check_given(self, check_float, "waiting", "running", "waiting_tokens", "tokens_per_s", low=0)
+        check_given(self, check_float, "kv_use", low=0, high=1)

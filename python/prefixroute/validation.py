@@ -113,6 +113,26 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
         raise ConfigError(f"{name} must be {allowed}")
 
 
+def check_texts(name: str, value: Any, kind: str = "names") -> tuple[str, ...]:
+    """Return a collection of texts as a tuple. A text is no collection of texts.
+
+    Args:
+        name: what the error calls the collection.
+        value: what was given.
+        kind: what the error calls the texts.
+
+    Raises:
+        ConfigError: it is no collection, or holds something else than texts.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(f"{name} must be a collection of {kind}, got {shown(value)}")
+    texts = tuple(value)
+    for each in texts:
+        if not isinstance(each, str):
+            raise ConfigError(f"{name} must be a collection of {kind}, got one that holds {shown(each)}")
+    return texts
+
+
 def check_names(
     owner: str, kind: str, given: Iterable[Any], known: Iterable[str], error: type[Exception] = ConfigError
 ) -> None:
@@ -167,20 +187,21 @@ def check_instance(name: str, value: Any, kind: type) -> None:
         raise ConfigError(f"{name} must be a {kind.__name__}, got {shown(value)}")
 
 
-def check_fields(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:
+def check_fields(record: object, check: Callable[..., None], *names: str, called: str = "{}", **bounds: Any) -> None:
     """Check fields of an object that have the same bounds.
 
     Args:
         record: the object.
         check: :func:`check_int`, :func:`check_float` or another function of this module.
-        names: of the fields, as errors call them.
+        names: of the fields.
+        called: what errors call a field, with ``{}`` for its name.
         bounds: further arguments of ``check``.
 
     Raises:
         ConfigError: a field is outside of its bounds.
     """
     for name in names:
-        check(name, getattr(record, name), **bounds)
+        check(called.format(name), getattr(record, name), **bounds)
 
 
 def check_given(record: object, check: Callable[..., None], *names: str, **bounds: Any) -> None:

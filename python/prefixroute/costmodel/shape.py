@@ -123,7 +123,7 @@ class Experts:
         check_int("picked", self.picked, 1, self.count)
         check_float("parameters", self.parameters, 1, _MOST)
         check_float("weight_bytes", self.weight_bytes, 0, WIDEST_BYTES, above=True)
-        _check_format(self.weight_format)
+        check_choice("weight_format", self.weight_format, FORMATS)
 
     @property
     def stored(self) -> float:
@@ -194,7 +194,7 @@ class ModelShape:
         check_fields(self, check_float, *parts, low=0, high=_MOST)
         check_fields(self, check_int, "layers", "hidden", low=1, high=_MOST)
         check_fields(self, check_float, "weight_bytes", "kv_bytes", low=0, high=WIDEST_BYTES, above=True)
-        _check_format(self.weight_format)
+        check_choice("weight_format", self.weight_format, FORMATS)
         if not self.attention:
             raise ConfigError(
                 f"{self.name} must have a layer of attention at least: a cache of prefixes is of keys and values"
@@ -213,7 +213,7 @@ class ModelShape:
             ConfigError: a format that is not known, or a width outside of what is possible.
         """
         if weight_format is not None:
-            _check_format(weight_format)
+            check_choice("weight_format", weight_format, FORMATS)
         shape = self if kv_bytes is None else replace(self, kv_bytes=kv_bytes)
         if weight_bytes is None and weight_format is None:
             return shape
@@ -279,7 +279,3 @@ class ModelShape:
             kept = min(context_tokens, layers.window) if layers.window else context_tokens / layers.entry_tokens
             total += layers.entry_bytes(self.kv_bytes) * kept / min(shards, layers.kv_shards)
         return total
-
-
-def _check_format(name: str) -> None:
-    check_choice("weight_format", name, FORMATS)

@@ -11,9 +11,9 @@ from prefixroute.policies import RequestInfo
 from prefixroute.routing.decide import Query
 from prefixroute.routing.decision import NO_LIMITS, limits_of
 from prefixroute.routing.ledger import NONE_TRIED
-from prefixroute.routing.prompts import check_kind
+from prefixroute.routing.prompts import KINDS
 from prefixroute.types import EMPTY_ATTRS, Namespace, new_tuple
-from prefixroute.validation import check_float, check_instance, check_int, shown
+from prefixroute.validation import check_choice, check_float, check_instance, check_int, shown
 
 MAX_KEY_CHARACTERS: Final = 65_536
 """Characters of a request's key: the ledger keeps those in flight and the last ones that ended."""
@@ -88,7 +88,7 @@ def asked(  # one for each keyword of RequestOptions
     if key is not None:
         check_key(key)
     if prompt_kind is not None:
-        check_kind(prompt_kind)
+        check_choice("prompt_kind", prompt_kind, KINDS)
     info = new_tuple(RequestInfo, (session, key, namespace, priority, slo_ttft_s, max_tokens, attrs))
     limits = NO_LIMITS
     if candidates is not None or exclude is not None or affinity != "soft" or unknown_candidates != "raise":

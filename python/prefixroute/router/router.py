@@ -23,11 +23,11 @@ from prefixroute.router.tickets import Ticket
 from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, pairs, steps
 from prefixroute.routing.fleet import PROMPT, WHOLE
 from prefixroute.routing.pairs import PairDecision
-from prefixroute.routing.prompts import check_kind
+from prefixroute.routing.prompts import KINDS
 from prefixroute.telemetry.records import Sink, to_record, write_record
 from prefixroute.telemetry.volatile import VolatileSample
 from prefixroute.types import Namespace
-from prefixroute.validation import check_callable, check_float, check_instance, shown
+from prefixroute.validation import check_callable, check_choice, check_float, check_instance, shown
 
 if TYPE_CHECKING:
     from prefixroute.belief import Belief
@@ -303,7 +303,7 @@ class Router(EngineCalls, RequestCalls, StatusCalls):
             TokensError: the prompt is not what its kind says, or holds something that is no token id.
         """
         if prompt_kind is not None:
-            check_kind(prompt_kind)
+            check_choice("prompt_kind", prompt_kind, KINDS)
         prepare, size = self._state.prompts.of(prompt_kind).prepare, self._state.config.block_size
         hash_key, namespace = self.hash_key, self.cache_names.of(namespace)
         return await asyncio.to_thread(lambda: hash_blocks(prepare(prompt), size, namespace, hash_key))

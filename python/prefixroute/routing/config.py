@@ -18,7 +18,15 @@ from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
 from prefixroute.routing.prompts import check_prompts
 from prefixroute.types import Caps, Timing
-from prefixroute.validation import check_callable, check_choice, check_instance, check_int, check_names, shown
+from prefixroute.validation import (
+    check_callable,
+    check_choice,
+    check_given,
+    check_instance,
+    check_int,
+    check_names,
+    shown,
+)
 
 if TYPE_CHECKING:
     from prefixroute.policies import Answer, View
@@ -92,14 +100,12 @@ class RouterConfig:
         as_policy(self.policy)
         as_policy(self.decode_policy)
         check_int("block size", self.block_size, 1, MAX_BLOCK_SIZE)
-        if self.hash_key is not None:
-            check_int("hash_key", self.hash_key, 0, 2**64 - 1)
+        check_given(self, check_int, "hash_key", low=0, high=2**64 - 1)
         for name in ("seed", "hash_seed"):
             check_int(name, getattr(self, name))
             object.__setattr__(self, name, index_of(getattr(self, name)))
         check_int("session_capacity", self.session_capacity, 1)
-        if self.recent_window is not None:
-            check_int("recent_window", self.recent_window, 1)
+        check_given(self, check_int, "recent_window", low=1)
         check_callable("clock", self.clock)
         check_choice("load", self.load, LOADS)
         check_instance("caps", self.caps, Caps)

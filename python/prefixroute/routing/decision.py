@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Scores, resolve
 from prefixroute.policies.view import View
 from prefixroute.types import new_tuple
-from prefixroute.validation import check_choice, check_int, shown
+from prefixroute.validation import check_choice, check_int, check_texts
 
 if TYPE_CHECKING:
     from prefixroute.belief import Blocks
@@ -48,22 +47,9 @@ def limits_of(
     check_choice("unknown_candidates", unknown_candidates, ("raise", "ignore"))
     if candidates is None and exclude is None and affinity == "soft":
         return NO_LIMITS
-    ignores = unknown_candidates == "ignore"
-    return DecisionLimits(_names("candidates", candidates), _names("exclude", exclude), affinity == "hard", ignores)
-
-
-def _names(what: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
-    if isinstance(names, str):
-        raise ConfigError(f"{what} must be a collection of replica names, got the string {shown(names)}")
-    if names is not None and not isinstance(names, Iterable):
-        raise ConfigError(f"{what} must be a collection of replica names, got {shown(names)}")
-    if names is None:
-        return None
-    names = tuple(names)
-    for name in names:
-        if not isinstance(name, str):
-            raise ConfigError(f"{what} must be a collection of replica names, got one that holds {shown(name)}")
-    return names
+    wanted = None if candidates is None else check_texts("candidates", candidates, "replica names")
+    unwanted = None if exclude is None else check_texts("exclude", exclude, "replica names")
+    return DecisionLimits(wanted, unwanted, affinity == "hard", unknown_candidates == "ignore")
 
 
 class Decision:

@@ -243,14 +243,9 @@ def _ids(tokens: Any) -> NDArray[Any]:
     return ids.astype(np.int64) if ids.dtype.kind in "iu" or not ids.size else ids.astype(object)
 
 
-def check_kind(kind: Any) -> None:
-    """Raise :class:`ConfigError` for a kind of prompt that does not exist."""
-    check_choice("prompt_kind", kind, KINDS)
-
-
 def check_prompts(kind: Any, render: Any, tokenizer: Any) -> None:
     """Raise :class:`ConfigError` for a kind of prompt that does not exist, or for what cannot prepare prompts of it."""
-    check_kind(kind)
+    check_choice("prompt_kind", kind, KINDS)
     if kind == "tokens" and (render is not None or tokenizer is not None):
         raise ConfigError("render and tokenizer need prompt_kind 'text' or 'messages', got 'tokens'")
     if render is not None:
@@ -281,4 +276,4 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-__all__ = ["KINDS", "Prompts", "TextLength", "but_last", "check_kind", "check_prompts", "encoder"]
+__all__ = ["KINDS", "Prompts", "TextLength", "but_last", "check_prompts", "encoder"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies import Answer, Policy, View, as_policy
@@ -47,7 +47,7 @@ class FleetChange:
     def __post_init__(self) -> None:
         """Check time and action."""
         check_float("the time of a change of the fleet", self.at, 0)
-        check_choice("a change of the fleet", self.action, ("die", "return", "add", "drain"))
+        check_choice("a change of the fleet", self.action, get_args(Action))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,8 @@ class Promise:
 
     def __post_init__(self) -> None:
         """Check the seconds."""
-        for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
-            if getattr(self, name) is not None:
-                check_float(f"{name} of a promise", getattr(self, name), 0, above=True)
+        limits = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+        check_given(self, check_float, *limits, called="{} of a promise", low=0, above=True)
         check_float("itl_percentile of a promise", self.itl_percentile, 0, 100, above=True)
 
 
@@ -136,10 +135,9 @@ class Scenario:
         check_fields(self, check_int, "replicas", "routers", low=1)
         check_int("warmup", self.warmup, 0)
         check_given(self, check_int, "recent_window", low=1)
-        if self.capacity_tokens is not None:
-            check_int("capacity_tokens (None: unlimited)", self.capacity_tokens, 1)
-        check_choice("cache", self.cache, ("blocks", "entries"))
-        check_choice("front", self.front, ("round-robin", "sticky"))
+        check_given(self, check_int, "capacity_tokens", called="{} (None: unlimited)", low=1)
+        check_choice("cache", self.cache, get_args(CacheKind))
+        check_choice("front", self.front, get_args(FrontKind))
         if self.promise is not None and not self.engine:
             raise ConfigError("a promise needs a timed simulation: give an engine, or --timed")
         if self.cache == "entries" and (self.engine or self.tiers or isinstance(self.observe, Events)):
