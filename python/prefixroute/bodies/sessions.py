@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple, Self
 
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_instance, shown
+from prefixroute.shipped import shipped_table
+from prefixroute.validation import check_instance, check_texts, shown
 
 
 class _Field(NamedTuple):
@@ -44,9 +43,9 @@ class SessionKeys(NamedTuple):
             ConfigError: headers or fields are one string, or hold something that is none.
         """
         known = cls.known()
-        paths = None if fields is None else _names("fields", fields)
+        paths = None if fields is None else check_texts("fields", fields, "strings")
         return cls(
-            known.headers if headers is None else tuple(name.lower() for name in _names("headers", headers)),
+            known.headers if headers is None else tuple(map(str.lower, check_texts("headers", headers, "strings"))),
             known.fields if paths is None else tuple(_Field(tuple(path.split(".")), None) for path in paths),
         )
 
@@ -54,16 +53,6 @@ class SessionKeys(NamedTuple):
     def known(cls) -> Self:
         """Return those of known clients, from ``sessions.toml`` of this package."""
         return cls(*_known())
-
-
-def _names(what: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return names as a tuple; refuse a bare string, and what is no string."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ConfigError(f"{what} must be a collection of strings, got {shown(names)}")
-    names = tuple(names)
-    for name in names:
-        check_instance(f"each of {what}", name, str)
-    return names
 
 
 def session_of(
@@ -121,7 +110,7 @@ def _at(body: Mapping[str, Any], field: _Field) -> str:
 @cache
 def _known() -> tuple[tuple[str, ...], tuple[_Field, ...]]:
     """Return the names of headers, and the fields of bodies."""
-    table = tomllib.loads(files(__package__).joinpath("sessions.toml").read_text())
+    table = shipped_table("prefixroute.bodies", "sessions.toml")
     fields = [
         _Field(tuple(one["path"].split(".")), re.compile(one["within"]) if "within" in one else None)
         for one in table["body"]

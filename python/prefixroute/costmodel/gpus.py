@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from prefixroute.shipped import shipped_table
 from prefixroute.validation import check_choice, check_fields, check_float
 
 MOST_USD_PER_HOUR = 1_000_000
@@ -174,8 +173,7 @@ class Gpu:
 @cache
 def gpus() -> dict[str, Gpu]:
     """Return the known GPUs by name."""
-    text = files("prefixroute.costmodel").joinpath("gpus.toml").read_text(encoding="utf-8")
-    return {name: _gpu(name, row) for name, row in tomllib.loads(text).items()}
+    return {name: _gpu(name, row) for name, row in shipped_table("prefixroute.costmodel", "gpus.toml").items()}
 
 
 def _gpu(name: str, row: dict[str, Any]) -> Gpu:

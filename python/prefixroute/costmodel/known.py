@@ -9,12 +9,11 @@ experts, and that nobody here has read about, is refused by name: a size that is
 from __future__ import annotations
 
 import re
-import tomllib
-from importlib.resources import files
 from typing import Any
 
 from prefixroute.costmodel.fields import Fields
 from prefixroute.errors import ConfigError
+from prefixroute.shipped import shipped_table
 
 _SPEAKS = re.compile(
     r"(^|_)(kv|swa|sliding|windows?|mamba\d?|ssm|linear|lora|latent|global|compress\w*|shared?|experts?|moe|mlp|ffn|attn|attention"
@@ -26,7 +25,7 @@ _HARMLESS = re.compile(
     r"|pretraining|activation|output_hidden|output_attention|prun|checkpoint|loss|feature|encoder|decoder_start|nextn|tie_"
 )
 """Words in the names of fields that change neither."""
-_FIELDS = tomllib.loads(files(__package__).joinpath("fields.toml").read_text(encoding="utf-8"))
+_FIELDS = shipped_table("prefixroute.costmodel", "fields.toml")
 _KNOWN = frozenset(_FIELDS["read"] + _FIELDS["unused"])
 
 

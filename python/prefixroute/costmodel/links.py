@@ -6,14 +6,13 @@ Speed and latency, each with its source, from ``links.toml``.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
 from prefixroute._core import TransferPrices
 from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
+from prefixroute.shipped import shipped_table
 from prefixroute.validation import check_float, check_instance, shown
 
 DEFAULT_LINK = "rdma"
@@ -60,8 +59,7 @@ class Link:
 @cache
 def links() -> dict[str, Link]:
     """Return the known links by name."""
-    text = files("prefixroute.costmodel").joinpath("links.toml").read_text(encoding="utf-8")
-    return {name: Link(name=name, **row) for name, row in tomllib.loads(text).items()}
+    return {name: Link(name=name, **row) for name, row in shipped_table("prefixroute.costmodel", "links.toml").items()}
 
 
 def find_link(link: str | Link) -> Link:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from prefixroute.costmodel.shape import ModelShape
 from prefixroute.costmodel.transformer import TransformerConfig
 from prefixroute.errors import ConfigError
+from prefixroute.shipped import shipped_table
 from prefixroute.validation import did_you_mean, shown
 
 QUANTISED_APART = "hf_quant_config.json"
@@ -34,7 +33,7 @@ def hub_names() -> dict[str, str]:
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(files("prefixroute.costmodel").joinpath("models.toml").read_text(encoding="utf-8"))
+    return shipped_table("prefixroute.costmodel", "models.toml")
 
 
 def find_model(name: str | Path) -> ModelShape:

@@ -9,7 +9,6 @@ LiteLLM keeps its retries, cooldowns and fallbacks: each attempt asks anew, amon
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
@@ -20,6 +19,7 @@ from prefixroute.bodies import prompt_of, session_of
 from prefixroute.errors import ConfigError, NoReplicaError, OverloadedError, TokensError
 from prefixroute.hosts.asking import check_kind
 from prefixroute.hosts.versions import require
+from prefixroute.recent import Recent
 from prefixroute.router import Decision, Router, Ticket
 
 require("litellm")
@@ -55,7 +55,7 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
         check_kind(router, "LiteLLM")
         self.router = router
         self._marks = count()
-        self._decided: OrderedDict[str, Decision] = OrderedDict()
+        self._decided: Recent[str, Decision] = Recent(MOST_PENDING)
         self._held: WeakKeyDictionary[Any, Ticket] = WeakKeyDictionary()
         self._by_call: WeakValueDictionary[str, Ticket] = WeakValueDictionary()
 
@@ -103,8 +103,6 @@ class PrefixRoute(CustomLogger):  # type: ignore[misc]  # its class is not seen 
             return
         mark = metadata[_MARK] = str(next(self._marks))
         self._decided[mark] = decision
-        while len(self._decided) > MOST_PENDING:
-            self._decided.popitem(last=False)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> None:
         """Book an attempt where LiteLLM sends it."""

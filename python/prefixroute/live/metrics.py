@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from math import isfinite
 from typing import Any
 
 from prefixroute.errors import EventError
 from prefixroute.extras import extra_module
+from prefixroute.shipped import shipped_table
 from prefixroute.validation import check_choice
 
 MAX_TEXT_BYTES = 16 << 20
@@ -64,7 +63,7 @@ class EngineReading:
 @lru_cache(maxsize=1)
 def metric_names() -> dict[str, MetricNames]:
     """Return the names by engine: ``vllm``, ``sglang``, ``tensorrt-llm``."""
-    data = tomllib.loads(files("prefixroute.live").joinpath("metrics.toml").read_text())
+    data = shipped_table("prefixroute.live", "metrics.toml")
     tables: dict[str, dict[str, Any]] = {
         engine: {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
         for engine, table in data.items()

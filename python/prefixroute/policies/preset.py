@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.policies.base import Policy
+from prefixroute.shipped import shipped_texts
 from prefixroute.validation import check_names, did_you_mean, shown
 
 
@@ -87,6 +87,5 @@ def _value(value: Any, kinds: Mapping[str, type[Policy]]) -> Any:
 @cache
 def preset_texts() -> dict[str, str]:
     """Return the data files of the presets that come with the package, by name."""
-    folder = files("prefixroute.policies") / "presets"
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".toml")]
-    return {entry.name.removesuffix(".toml"): entry.read_text("utf-8") for entry in sorted(found, key=lambda e: e.name)}
+    found = shipped_texts("prefixroute.policies", "presets")
+    return {name.removesuffix(".toml"): text for name, text in found.items()}

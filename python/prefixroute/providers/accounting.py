@@ -17,6 +17,7 @@ from prefixroute.hashing import BlockHashes, common_blocks, hash_blocks
 from prefixroute.messages import CanonicalForm
 from prefixroute.providers.catalog import Model
 from prefixroute.providers.usage import Diagnosis, Usage, diagnosis_of, ideal_usd
+from prefixroute.recent import Recent
 from prefixroute.validation import check_float, check_instance, check_int
 
 BLOCK_TOKENS = 16
@@ -119,7 +120,7 @@ class Account:
         check_int("max_blocks", max_blocks, 1)
         self._model, self._lifetime, self._most = model, model.mode().lifetime(lifetime), max_blocks
         self._spaces: OrderedDict[tuple[str, str], _Space] = OrderedDict()
-        self._before: OrderedDict[str, NDArray[np.uint64]] = OrderedDict()
+        self._before: Recent[str, NDArray[np.uint64]] = Recent(_SESSIONS)
         self.blocks = 0
         self.calls = self.prompt_tokens = self.read_tokens = self.written_tokens = self.output_tokens = 0
         self.usd = self.lost_usd = self.uncached_usd = 0.0
@@ -232,9 +233,6 @@ class Account:
         self.blocks += len(entries) - held
         if call.session is not None:
             self._before[call.session] = call.prompt.array
-            self._before.move_to_end(call.session)
-            if len(self._before) > _SESSIONS:
-                self._before.popitem(last=False)
         if self.blocks > self._most or len(self._spaces) > _SPACES:
             self._forget()
 

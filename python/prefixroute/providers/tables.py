@@ -7,22 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import date, datetime
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import Lifetime, Mode, Model, Price, Provider, nearest_model
 from prefixroute.providers.usage import FORMS
+from prefixroute.shipped import shipped_texts
 from prefixroute.validation import check_choice, check_names, shown
 
 
 @cache
 def providers() -> tuple[Provider, ...]:
     """Return the providers that come with the package, by name."""
-    folder = files("prefixroute.providers") / "data"
-    found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name)
-    return tuple(parse_provider(entry.read_text("utf-8"), entry.name) for entry in found)
+    return tuple(parse_provider(text, name) for name, text in shipped_texts("prefixroute.providers", "data").items())
 
 
 def find_provider(name: str, own: Iterable[Provider] = ()) -> Provider:

@@ -5,22 +5,21 @@ Objects may be dicts or those of an SDK, the usage itself or the whole response 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers.catalog import STANDARD, Model
+from prefixroute.shipped import shipped_table
 from prefixroute.validation import MOST_SHOWN, shown
 
 _AROUND = ("usage", "usageMetadata", "usage_metadata", "message", "response", "body")
 """Where responses keep their usage; Anthropic's first streaming event in its message, batches in a body."""
 _DEPTH = 4
-FORMS: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("usage.toml").read_text(encoding="utf-8"))
+FORMS: dict[str, dict[str, Any]] = shipped_table("prefixroute.providers", "usage.toml")
 """Forms of usage objects by name, the most telling first: where each has what."""
 
 

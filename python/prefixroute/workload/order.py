@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixroute.errors import TraceError
+from prefixroute.recent import Recent
 from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.record import TraceRecord
 from prefixroute.workload.readers.source import LogFile
@@ -59,7 +59,7 @@ class SessionFinder:
 
     def __init__(self) -> None:
         """Start with no session."""
-        self._open: OrderedDict[int, str] = OrderedDict()
+        self._open: Recent[int, str] = Recent(_OPEN_SESSIONS)
         self._count = 0
 
     def session_of(self, prompt: NDArray[np.uint64]) -> str | None:
@@ -76,8 +76,6 @@ class SessionFinder:
             self._count += 1
             session = f"inferred-{self._count}"
         self._open[hashes[-1]] = session
-        if len(self._open) > _OPEN_SESSIONS:
-            self._open.popitem(last=False)
         return session
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from prefixroute.document import figures
 from prefixroute.errors import TraceError
 from prefixroute.hashing import common_blocks
+from prefixroute.recent import Recent
 from prefixroute.workload.losses import HitLosses, LossMeter
 from prefixroute.workload.request import REPLICA, Request
 from prefixroute.workload.summary import Groups, Lengths
@@ -60,7 +61,9 @@ class TraceStatistics:
     _ages: array[float] = field(default_factory=lambda: array("d"), repr=False)
     _gaps: array[float] = field(default_factory=lambda: array("d"), repr=False)
     _sessions: dict[str, _Session] = field(default_factory=dict, repr=False)
-    _before: OrderedDict[tuple[str, str], NDArray[np.uint64]] = field(default_factory=OrderedDict, repr=False)
+    _before: Recent[tuple[str, str], NDArray[np.uint64]] = field(
+        default_factory=lambda: Recent(_RECENT_SESSIONS), repr=False
+    )
     _groups: dict[int, Counter[int]] = field(default_factory=dict, repr=False)
     blocks: int = 0
     previous_turn_tokens: int = 0
@@ -133,14 +136,12 @@ class TraceStatistics:
         session.last_s = request.arrival_s
         session.turns += 1
         key = (request.session, request.attrs.get("agent", ""))
-        prompt, before = request.prompt.array, self._before.pop(key, None)
+        prompt, before = request.prompt.array, self._before.get(key)
         if before is not None:
             kept = common_blocks(prompt, before)
             self.previous_turn_tokens += kept * self.block_size
             self.rewritten += 2 * kept < len(before)
         self._before[key] = prompt
-        if len(self._before) > _RECENT_SESSIONS:
-            self._before.popitem(last=False)
 
     @property
     def requests(self) -> int:

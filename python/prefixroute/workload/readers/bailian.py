@@ -8,10 +8,10 @@ last block of a turn often does not match the next one. That is in the data, as 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 
+from prefixroute.recent import Recent
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.readers.ids import block_size_of, full_blocks
 from prefixroute.workload.readers.lines import read_rows
@@ -35,11 +35,13 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
     """Settle the block size: 16, unless the first row, or the caller, says otherwise."""
     size = options.block_size or block_size_of(sample.row, BLOCK_SIZE)
     return OpenedLog(
-        size, lambda reading: partial(_read, reading=reading, block_size=size, roots=OrderedDict()), has_sessions=True
+        size,
+        lambda reading: partial(_read, reading=reading, block_size=size, roots=Recent(_OPEN_CHATS)),
+        has_sessions=True,
     )
 
 
-def _read(file: LogFile, reading: LogPass, block_size: int, roots: OrderedDict[int, int]) -> Iterator[TraceRecord]:
+def _read(file: LogFile, reading: LogPass, block_size: int, roots: Recent[int, int]) -> Iterator[TraceRecord]:
     """Yield the requests of a Bailian trace; a session is named by the ``chat_id`` of its first turn.
 
     The last million chats are remembered, as ``roots``; a turn whose parent is not among them begins a session.
@@ -53,10 +55,8 @@ def _read(file: LogFile, reading: LogPass, block_size: int, roots: OrderedDict[i
         chat, parent = row.integer("chat_id", least=-1), row.integer("parent_chat_id", least=-1)
         root = roots.get(parent, chat)
         if parent in roots:
-            roots.move_to_end(parent)
+            roots[parent] = root
         roots[chat] = root
-        if len(roots) > _OPEN_CHATS:
-            roots.popitem(last=False)
         prompt = full_blocks(row, tokens, block_size)
         kind = row.text("type")
         request = Request(

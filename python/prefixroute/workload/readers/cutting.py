@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.limits import BYTES_PER_TOKEN
+from prefixroute.recent import Recent
 from prefixroute.types import Namespace
 from prefixroute.workload.request import cached_tokens
 
@@ -101,7 +101,7 @@ class Ruler:
         self._unit = max(1, block_size // BYTES_PER_TOKEN)
         self._width = BYTES_PER_TOKEN * self._unit
         self._before: dict[int, int] = {}
-        self._recent: OrderedDict[int, list[int]] = OrderedDict()
+        self._recent: Recent[int, list[int]] = Recent(_MOST_RECENT)
 
     def cut(
         self, prompt: bytes, answer: bytes, namespace: Namespace | None, reported: int | None, output: int | None
@@ -171,8 +171,6 @@ class Ruler:
     def _remember(self, names: list[int], cuts: list[int], known: int) -> None:
         if cuts:
             self._recent[names[cuts[-1]]] = cuts
-            if len(self._recent) > _MOST_RECENT:
-                self._recent.popitem(last=False)
         if len(self._before) >= MOST_CUTS:
             return
         last = names[cuts[known - 1]] if known else 0

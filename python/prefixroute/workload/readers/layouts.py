@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from itertools import product
 from typing import Any
 
-_TABLES = tomllib.loads(files(__package__).joinpath("layouts.toml").read_text(encoding="utf-8"))
+from prefixroute.shipped import shipped_table
+
+_TABLES = shipped_table("prefixroute.workload.readers", "layouts.toml")
 
 
 def _paths(groups: Iterable[str | Mapping[str, list[str]]]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ its session; with rows that have no ids; and with ids that name blocks alone.
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,6 +23,7 @@ from prefixroute.draws import chain
 from prefixroute.errors import TraceError
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import MAX_BLOCKS
+from prefixroute.recent import Recent
 from prefixroute.workload.readers.ids import UNCHAINED, are_prefixes, block_size_of, full_blocks, hashed, joined_ids
 from prefixroute.workload.readers.lengths import MOST_TOKENS
 from prefixroute.workload.readers.lines import read_rows
@@ -66,7 +66,7 @@ def open_file(sample: FirstRow, options: Options) -> OpenedLog:
         notes.append(DELAYS)
     return OpenedLog(
         size,
-        lambda reading: partial(read, block_size=size, chained=chained, reading=reading, sessions=LastRows()),
+        lambda reading: partial(read, block_size=size, chained=chained, reading=reading, last=Recent(_OPEN_SESSIONS)),
         has_sessions=any(row.fields.get("session_id") for row in rows),
         notes=tuple(notes),
     )
@@ -87,27 +87,6 @@ class _Turn(NamedTuple):
     output_tokens: int
 
 
-class LastRows:
-    """The last row of each session; of the last million."""
-
-    def __init__(self) -> None:
-        """Start with none."""
-        self._last: OrderedDict[str, _Turn] = OrderedDict()
-
-    def last(self, session: str | None) -> _Turn | None:
-        """Return the last row of a session."""
-        return None if session is None else self._last.get(session)
-
-    def add(self, session: str | None, turn: _Turn) -> None:
-        """Remember a row as the last of its session."""
-        if session is None:
-            return
-        self._last[session] = turn
-        self._last.move_to_end(session)
-        if len(self._last) > _OPEN_SESSIONS:
-            self._last.popitem(last=False)
-
-
 def read(
     file: LogFile,
     block_size: int = BLOCK_SIZE,
@@ -115,7 +94,7 @@ def read(
     keep_partial: bool = False,
     chained: bool = False,
     reading: LogPass | None = None,
-    sessions: LastRows | None = None,
+    last: Recent[str, _Turn] | None = None,
 ) -> Iterator[TraceRecord]:
     """Yield the requests of a Mooncake trace, streaming.
 
@@ -125,17 +104,17 @@ def read(
         keep_partial: count a partial last block as a block, as figures published for these traces do.
         chained: ids name blocks alone, not prefixes.
         reading: the pass that this is part of.
-        sessions: what the files before have left of sessions.
+        last: the last row of each session in the files before; a session that is too old is forgotten.
 
     Raises:
         TraceError: at the first row that is not what the format says.
     """
     passing = reading or LogPass()
-    held = sessions or LastRows()
+    turns: Recent[str, _Turn] = Recent(_OPEN_SESSIONS) if last is None else last
 
     def parse(row: Row) -> TraceRecord:
         session = row.text("session_id")
-        before = held.last(session)
+        before = None if session is None else turns.get(session)
         tokens, output = row.integer("input_length", least=1), row.integer("output_length")
         arrival = _arrival(row, before)
         if not row.fields.get("hash_ids"):
@@ -147,7 +126,8 @@ def read(
         else:
             prompt = full_blocks(row, tokens, block_size, keep_partial=keep_partial, chained=chained)
         tokens = max(tokens, prompt.token_count) if row.fields.get("message_mode") == "delta" else tokens
-        held.add(session, _Turn(arrival, prompt, output))
+        if session is not None:
+            turns[session] = _Turn(arrival, prompt, output)
         return TraceRecord(row.line, Request(arrival, prompt, prompt, tokens, output, session=session))
 
     yield from passing.parsed(read_rows(file, passing), parse)
