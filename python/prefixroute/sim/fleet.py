@@ -25,6 +25,8 @@ class SimulatedFleet:
         self.names = scenario.names
         self.numbers = {name: number for number, name in enumerate(self.names)}
         self.stores: dict[str, Store] = {name: self._empty() for name in self.names}
+        self.changes = sorted(scenario.changes, key=lambda change: change.at)[::-1]
+        """What is planned to happen: the next change is the last."""
 
     def _empty(self) -> Store:
         scenario = self._scenario

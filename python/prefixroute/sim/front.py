@@ -131,11 +131,8 @@ class Front:
 
     def _asked(self, request: Request) -> tuple[Router, Mapping[str, object]]:
         """Return the router that a request is passed to, and its attributes."""
-        if self._mail is not None:
-            self._mail.deliver()
+        self._hear_of(request)
         router = self._next(request) if self._only is None else self._only
-        for belief in self._perfect:
-            belief.request = request
         if request.document is None:
             return router, request.attrs
         return router, {**request.attrs, "document": request.document}
@@ -151,13 +148,17 @@ class Front:
         """
         if ticket is None:
             return self.route(request, now) if self._split is None else self.route_pair(request, now)
+        self._hear_of(request)
+        if isinstance(ticket, Ticket):
+            return ticket.retry(now=now)
+        return ticket.retry(role_of(died, self._split), now=now)
+
+    def _hear_of(self, request: Request) -> None:
+        """Let the routers hear what was said before this request, and what a perfect belief is asked about."""
         if self._mail is not None:
             self._mail.deliver()
         for belief in self._perfect:
             belief.request = request
-        return (
-            ticket.retry(now=now) if isinstance(ticket, Ticket) else ticket.retry(role_of(died, self._split), now=now)
-        )
 
     def _next(self, request: Request) -> Router:
         routers = self.routers

@@ -100,7 +100,8 @@ class Grid:
                 source.
             TraceError: a bad line of a trace that was not checked when it was opened.
         """
-        floors = [_FloorTask(self.source, seed, *floor) for seed in self._distinct_seeds()] if floor else []
+        passes = self.seeds[:1] if is_fixed(self.source) else self.seeds
+        floors = [_FloorTask(self.source, seed, *floor) for seed in passes] if floor else []
         runs = [
             _RunTask(self.source, key, replace(cell.scenario, seed=seed), self.cost, cell.measure, cell.optional)
             for seed in self.seeds
@@ -109,16 +110,53 @@ class Grid:
         ]
         done: dict[tuple[Any, int], Any] = {}
         unlimited: dict[int, tuple[int, int]] = {}
-        skip = _Skip(self.seeds[0], self.time_is_up)
-        for task, result in _results([*floors, *runs], self.jobs, self.progress, skip):
+        for task, result in self._results([*floors, *runs]):
             if isinstance(task, _FloorTask):
                 unlimited[task.seed] = result
             else:
                 done[task.key, task.scenario.seed] = result
         return self._joined(cells, done, unlimited)
 
-    def _distinct_seeds(self) -> tuple[int, ...]:
-        return self.seeds[:1] if is_fixed(self.source) else self.seeds
+    def _results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        """Yield each task with its result, in order; those that are left out are not there."""
+        if self.jobs == 1 or len(tasks) == 1:
+            yield from self._here(tasks)
+            return
+        if (error := _why_not_pickled(tasks)) is not None:
+            known = "policies and a source that other processes can import"
+            raise ConfigError(f"{self.jobs} jobs need {known}: {error}") from error
+        with open_pool(self.jobs, len(tasks)) as pool:
+            # Tasks are handed out as results come in, so that what there is no time for is never begun.
+            ahead = 2 * pool.width
+            waiting = [(task, pool.submit(task)) for task in tasks[:ahead]]
+            later = list(tasks[ahead:])
+            number = 0
+            while waiting:
+                task, result = waiting.pop(0)
+                value = result()
+                number += 1
+                if self.progress is not None:
+                    self.progress(number / len(tasks), task.label)
+                yield task, value
+                while later and len(waiting) < ahead:
+                    following = later.pop(0)
+                    if not self._skips(following):
+                        waiting.append((following, pool.submit(following)))
+
+    def _here(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        progress, total = self.progress, len(tasks)
+        for number, task in enumerate(tasks):
+            if self._skips(task):
+                continue
+            length = open_source(task.source, task.seed).request_count
+            yield task, task.run(None if progress is None else _within(progress, number, total, length, task.label))
+            if progress is not None:
+                progress((number + 1) / total, task.label)
+
+    def _skips(self, task: Task) -> bool:
+        """Return whether a task is left out: what is optional or of a further seed, once the time is up."""
+        may_wait = task.optional or (isinstance(task, _RunTask) and task.seed != self.seeds[0])
+        return may_wait and self.time_is_up()
 
     def _joined(
         self, cells: Mapping[K, Cell], done: Mapping[tuple[Any, int], Any], unlimited: Mapping[int, tuple[int, int]]
@@ -147,7 +185,7 @@ def _floor(unlimited: Mapping[int, tuple[int, int]], seeds: Sequence[int]) -> fl
 
 def kept(source: Source, *, jobs: Jobs = 1) -> Source:
     """Return a source that costs no parsing to read again, and that can be sent to where the jobs are."""
-    if isinstance(source, Workload) and (source.is_parsed or (jobs != 1 and not _pickles(source))):
+    if isinstance(source, Workload) and (source.is_parsed or (jobs != 1 and _why_not_pickled(source) is not None)):
         return keep(source)
     return source
 
@@ -233,66 +271,16 @@ class _FloorTask:
 Task: TypeAlias = _RunTask | _FloorTask
 
 
-@dataclass(frozen=True, slots=True)
-class _Skip:
-    """Whether a task is left out: what is optional, and what is of a further seed, once the time is up."""
-
-    first_seed: int
-    time_is_up: Callable[[], bool]
-
-    def __call__(self, task: Task) -> bool:
-        may_wait = task.optional or (isinstance(task, _RunTask) and task.seed != self.first_seed)
-        return may_wait and self.time_is_up()
-
-
-def _results(tasks: Sequence[Task], jobs: Jobs, progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
-    """Yield each task with its result, in order; those that are left out are not there."""
-    if jobs == 1 or len(tasks) == 1:
-        yield from _here(tasks, progress, skip)
-        return
-    try:
-        pickle.dumps(list(tasks))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:  # three names for the same fault
-        raise ConfigError(f"{jobs} jobs need policies and a source that other processes can import: {error}") from error
-    with open_pool(jobs, len(tasks)) as pool:
-        # Tasks are handed out as results come in, so that what there is no time for is never begun.
-        ahead = 2 * pool.width
-        waiting = [(task, pool.submit(task)) for task in tasks[:ahead]]
-        later = list(tasks[ahead:])
-        number = 0
-        while waiting:
-            task, result = waiting.pop(0)
-            value = result()
-            number += 1
-            if progress is not None:
-                progress(number / len(tasks), task.label)
-            yield task, value
-            while later and len(waiting) < ahead:
-                following = later.pop(0)
-                if not skip(following):
-                    waiting.append((following, pool.submit(following)))
-
-
-def _here(tasks: Sequence[Task], progress: Progress | None, skip: _Skip) -> Iterator[tuple[Task, Any]]:
-    total = len(tasks)
-    for number, task in enumerate(tasks):
-        if skip(task):
-            continue
-        length = open_source(task.source, task.seed).request_count
-        yield task, task.run(None if progress is None else _within(progress, number, total, length, task.label))
-        if progress is not None:
-            progress((number + 1) / total, task.label)
-
-
 def _within(progress: Progress, number: int, total: int, length: int | None, label: str) -> Callable[[int], None]:
     if not length:
         return lambda done: progress(number / total, f"{label}, {done:,} requests")
     return lambda done: progress((number + done / length) / total, label)
 
 
-def _pickles(value: object) -> bool:
+def _why_not_pickled(value: object) -> Exception | None:
+    """Return what keeps a value from another process, if anything does."""
     try:
         pickle.dumps(value)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # three names for the same fault
+        return error
+    return None

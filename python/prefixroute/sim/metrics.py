@@ -248,6 +248,9 @@ class ResultRow:
             sum(getattr(run, name) for run in runs) for name in ("prompt_tokens", "recomputed_tokens")
         )
         count = len(runs)
+        measured: dict[str, Any] = {name: _mean_if_all([getattr(run, name) for run in runs]) for name in _MEASURED}
+        for name in ("ttft", "tpot", "itl", "e2e"):
+            measured |= _times(name, [getattr(run, name) for run in runs])
         return cls(
             policy=runs[0].policy,
             replicas=runs[0].replicas,
@@ -260,18 +263,11 @@ class ResultRow:
             floor=floor,
             skew=_mean([run.skew for run in runs]),
             usd_per_million_requests=_mean([run.usd_per_million_requests for run in runs]),
-            ttft_mean_s=_mean([run.ttft.mean for run in runs]),
-            ttft_p50_s=_mean([run.ttft.p50 for run in runs]),
-            ttft_p90_s=_mean([run.ttft.p90 for run in runs]),
-            ttft_p99_s=_mean([run.ttft.p99 for run in runs]),
             usd_per_million_requests_busiest=_mean([run.usd_per_million_requests_busiest for run in runs]),
             recompute_ratio_infinite=infinite,
             prefill_replicas=runs[0].prefill_replicas,
             decode_replicas=runs[0].decode_replicas,
-            **{name: _mean_if_all([getattr(run, name) for run in runs]) for name in _MEASURED},
-            **_times("tpot", [run.tpot for run in runs]),
-            **_times("itl", [run.itl for run in runs]),
-            **_times("e2e", [run.e2e for run in runs]),
+            **measured,
             ttft_curve_s=tuple(map(_mean, zip(*(run.ttft.curve for run in runs), strict=False))),
             load=runs[0].load,
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 from prefixroute.errors import ConfigError
 from prefixroute.sim.replica import CacheEvent, EntryCache, ReplicaStore
 from prefixroute.validation import check_float, check_int
-from prefixroute.workload import Request
+from prefixroute.workload import CacheEntry, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +102,20 @@ class EntryStore:
 
     def hit(self, request: Request) -> int:
         """Return the entry's cached tokens, else those of the shared head."""
-        entry = request.entry
-        if entry is None:
-            raise ConfigError(
-                "cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'"
-            )
+        entry = _entry_of(request)
         return self.cache.hit(entry.id, request.prompt_tokens, entry.shared_tokens)
 
     def serve(self, request: Request) -> int:
         """Serve a request; return the cached tokens."""
-        entry = request.entry
-        if entry is None:
-            raise ConfigError(
-                "cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'"
-            )
+        entry = _entry_of(request)
         return self.cache.serve(entry.id, request.prompt_tokens, entry.held_tokens, entry.shared_tokens)
 
     def take_events(self) -> list[CacheEvent]:
         """Return nothing: whole entries are the coarse model of no engine."""
         return []
+
+
+def _entry_of(request: Request) -> CacheEntry:
+    if request.entry is None:
+        raise ConfigError("cache 'entries' needs a workload made of entries (chat or documents): use cache 'blocks'")
+    return request.entry

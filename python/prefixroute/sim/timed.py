@@ -17,7 +17,7 @@ from prefixroute.sim.fleet import Progress, SimulatedFleet
 from prefixroute.sim.front import Front
 from prefixroute.sim.metrics import TokenGaps
 from prefixroute.sim.request_log import RequestLog
-from prefixroute.sim.scenario import FleetChange, Scenario
+from prefixroute.sim.scenario import Scenario
 from prefixroute.sim.stores import BlockStore
 from prefixroute.sim.untimed import PROGRESS_EVERY
 from prefixroute.workload import Request
@@ -72,7 +72,7 @@ class TimedRun:
         """Set up idle replicas and the routers before them."""
         self.log = RequestLog(timed=True)
         self.fleet = SimulatedFleet(scenario, block_size)
-        self.agenda, self._changes = Agenda(), Agenda()
+        self.agenda = Agenda()
         self.now = 0.0
         self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)
         split = scenario.split
@@ -96,15 +96,13 @@ class TimedRun:
         self.retried = 0
         for name in self.fleet.names:
             self._start(name)
-        for change in sorted(scenario.changes, key=lambda change: change.at):
-            self._changes.plan(change.at, self._change, change)
 
     def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
         """Let the requests arrive, and run until the last has left and nothing is planned any more."""
-        changes = self._changes.calls
+        changes = self.fleet.changes
         for request in requests:
             arrival = request.arrival_s
-            if changes and changes[0][0] <= arrival:
+            if changes and changes[-1].at <= arrival:
                 self._change_until(arrival)
             self._play(arrival)
             self.now = arrival
@@ -139,12 +137,12 @@ class TimedRun:
 
     def _change_until(self, until: float) -> None:
         """Let the fleet change up to second ``until``, and what comes before each change happen."""
-        changes = self._changes
-        while changes.calls and changes.calls[0][0] <= until:
-            at = changes.calls[0][0]
-            self._play(at, inclusive=False)
-            self.now = at
-            changes.call_next()
+        changes = self.fleet.changes
+        while changes and changes[-1].at <= until:
+            change = changes.pop()
+            self._play(change.at, inclusive=False)
+            self.now = change.at
+            self.fleet.change(change, drain=self.front.drain, die=self._die, begin=self._join)
 
     def _play(self, until: float, *, inclusive: bool = True) -> None:
         """Advance the cluster, and tell the routers what has happened and what was planned, in the order of time."""
@@ -246,9 +244,6 @@ class TimedRun:
         number = self._cluster.add(store.cache, self.fleet.numbers[name])
         self._replicas[name] = replica = _LiveReplica(number, name, store, self.now)
         self._by_number.append(replica)
-
-    def _change(self, change: FleetChange) -> None:
-        self.fleet.change(change, drain=self.front.drain, die=self._die, begin=self._join)
 
     def _join(self, name: str) -> None:
         self._start(name)

@@ -26,15 +26,14 @@ class UntimedRun:
         self._now = 0.0
         self._warmup = scenario.warmup
         self._front = Front(scenario, block_size, self.fleet.stores, lambda: self._now, _later)
-        self._changes = sorted(scenario.changes, key=lambda change: change.at)[::-1]
 
     def run(self, requests: Iterable[Request], progress: Progress | None = None) -> None:
         """Serve the requests."""
         front, log, stores, numbers = self._front, self.log, self.fleet.stores, self.fleet.numbers
-        warmup, watches = self._warmup, front.watches
+        warmup, watches, changes = self._warmup, front.watches, self.fleet.changes
         for count, request in enumerate(requests):
-            while self._changes and self._changes[-1].at <= count:
-                self.fleet.change(self._changes.pop(), drain=front.drain, die=self._die, begin=front.add)
+            while changes and changes[-1].at <= count:
+                self.fleet.change(changes.pop(), drain=front.drain, die=self._die, begin=front.add)
             self._now = now = request.arrival_s
             ticket = front.route(request, now)
             name = ticket.attempt.name
