@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from reprlib import repr as brief
-from typing import Any
+from typing import Any, TypeVar
 
 from prefixroute.errors import ConfigError
+
+T = TypeVar("T")
 
 LARGEST = 1 << 24
 """More than any size of a model; arithmetic stays quick and finite."""
@@ -85,16 +87,16 @@ class Fields:
 
     def words(self, name: str) -> list[str]:
         """Return a field that is a list of words; empty where it is left out."""
-        value = self._values.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.error(name, "a list of strings")
-        return value
+        return self._listed(name, str, "strings")
 
     def numbers(self, name: str) -> list[int]:
         """Return a field that is a list of whole numbers; empty where it is left out."""
+        return self._listed(name, int, "whole numbers")
+
+    def _listed(self, name: str, kind: type[T], what: str) -> list[T]:
         value = self._values.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-            raise self.error(name, "a list of whole numbers")
+        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+            raise self.error(name, f"a list of {what}")
         return value
 
     def sizes(self, name: str, count: int) -> list[int]:

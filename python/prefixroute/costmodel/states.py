@@ -6,6 +6,7 @@ from prefixroute.costmodel.fields import Fields
 from prefixroute.costmodel.layers import STATE_BYTES
 
 _CONVOLUTION_BYTES = 2
+_USUAL_STATE_BYTES = 2
 _GATES = 2
 """Numbers by which a head of linear attention decays and writes: two for each value head."""
 
@@ -21,7 +22,7 @@ def linear_attention(fields: Fields) -> tuple[int, float]:
     convolved = 2 * keys + heads * size
     hidden = fields.size("hidden_size")
     weights = hidden * (convolved + heads * size + _GATES * heads) + heads * size * hidden + convolved * kernel
-    matrices = heads * size * fields.size("linear_key_head_dim") * _state_bytes(fields, default=2)
+    matrices = heads * size * fields.size("linear_key_head_dim") * _state_bytes(fields)
     return weights, matrices + (kernel - 1) * convolved * _CONVOLUTION_BYTES
 
 
@@ -35,11 +36,11 @@ def mamba(fields: Fields) -> tuple[int, float]:
     hidden, inner = fields.size("hidden_size"), heads * size
     convolved = inner + 2 * groups * state
     weights = hidden * (inner + convolved + heads) + inner * hidden + convolved * kernel
-    kept = inner * state * _state_bytes(fields, default=2)
+    kept = inner * state * _state_bytes(fields)
     return weights, kept + (kernel - 1) * convolved * _CONVOLUTION_BYTES
 
 
-def _state_bytes(fields: Fields, *, default: int) -> int:
+def _state_bytes(fields: Fields) -> int:
     """Return the bytes of a number of a recurrent state."""
     for name in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
         if fields.says(name):
@@ -47,4 +48,4 @@ def _state_bytes(fields: Fields, *, default: int) -> int:
             if said not in STATE_BYTES:
                 raise fields.error(name, f"one of {', '.join(STATE_BYTES)}")
             return STATE_BYTES[said]
-    return default
+    return _USUAL_STATE_BYTES

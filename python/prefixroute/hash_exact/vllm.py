@@ -136,7 +136,7 @@ _TAGS = frozenset({"lora", "mm", "cache_salt", "prompt_embeds"})
 
 def _digest_of(algorithm: str) -> Callable[[Any], bytes]:
     """Return the function from a value to its digest."""
-    encode = _cbor if algorithm.endswith("cbor") else _pickled
+    encode = cbor if algorithm.endswith("cbor") else _pickled
     if algorithm.startswith("sha256"):
         return lambda value: hashlib.sha256(encode(value)).digest()
     xxh3_128: Callable[[bytes], bytes] = extra_module("xxhash", "hashes").xxh3_128_digest
@@ -147,6 +147,7 @@ def _pickled(value: Any) -> bytes:
     return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
 
 
-def _cbor(value: Any) -> bytes:
+def cbor(value: Any) -> bytes:
+    """Return a value in canonical CBOR."""
     encoded: bytes = extra_module("cbor2", "hashes").dumps(value, canonical=True)
     return encoded

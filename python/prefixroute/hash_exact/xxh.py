@@ -14,6 +14,7 @@ from typing import Any, Self
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.hash_exact.scheme import COMMON_SEEDS, PLAIN, Content, HashScheme, NotReproducibleError, SchemeChoice
+from prefixroute.hash_exact.vllm import cbor
 from prefixroute.validation import shown
 
 XXH3_SEED = 1337
@@ -122,31 +123,8 @@ class Xxh3Sequence(HashScheme[tuple[int, ...]]):
         return state[0]
 
 
-@dataclass(frozen=True, slots=True)
-class LlmdCborHashes(HashScheme[int]):
-    """llm-d's first scheme: FNV-1a over canonical CBOR of (parent, token ids, extra keys).
-
-    Args:
-        model: name of the model, which enters the root.
-        seed: llm-d's ``hashSeed``.
-    """
-
-    model: str
-    seed: str = ""
-
-    choices = {"seed": SchemeChoice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
-    root_inputs = ("model", "seed")
-    hidden = ("salt", "media")
-
-    def root(self, content: Content = PLAIN) -> int:
-        """Return the hash of seed and model."""
-        del content
-        return _fnv1a(_cbor([_fnv1a(self.seed.encode()), None, self.model]))
-
-    def step(self, state: int, tokens: Sequence[int], block: int, block_size: int, content: Content = PLAIN) -> int:
-        """Return the hash of a block."""
-        extra = [{"Hash": text} for text in _extra_texts(content, block, block_size)]
-        return _fnv1a(_cbor([state, list(tokens), extra or None]))
+class _PublishedChain(HashScheme[int]):
+    """A chain whose state is the hash that is published, so that any published hash can be gone on from."""
 
     def resumed(self, published: int, digest: bytes | None) -> int:
         """Return the hash itself."""
@@ -160,8 +138,8 @@ class LlmdCborHashes(HashScheme[int]):
 
 
 @dataclass(frozen=True, slots=True)
-class LlmdXxh64Hashes(HashScheme[int]):
-    """llm-d's second scheme: XXH64 over (parent, token ids, extra keys). Arguments as :class:`LlmdCborHashes`."""
+class _LlmdHashes(_PublishedChain):
+    """What llm-d's schemes have in common."""
 
     model: str
     seed: str = ""
@@ -169,6 +147,31 @@ class LlmdXxh64Hashes(HashScheme[int]):
     choices = {"seed": SchemeChoice("seed", COMMON_SEEDS, "llm-d's hashSeed is {}")}  # noqa: RUF012  # a ClassVar of the base
     root_inputs = ("model", "seed")
     hidden = ("salt", "media")
+
+
+@dataclass(frozen=True, slots=True)
+class LlmdCborHashes(_LlmdHashes):
+    """llm-d's first scheme: FNV-1a over canonical CBOR of (parent, token ids, extra keys).
+
+    Args:
+        model: name of the model, which enters the root.
+        seed: llm-d's ``hashSeed``.
+    """
+
+    def root(self, content: Content = PLAIN) -> int:
+        """Return the hash of seed and model."""
+        del content
+        return _fnv1a(cbor([_fnv1a(self.seed.encode()), None, self.model]))
+
+    def step(self, state: int, tokens: Sequence[int], block: int, block_size: int, content: Content = PLAIN) -> int:
+        """Return the hash of a block."""
+        extra = [{"Hash": text} for text in _extra_texts(content, block, block_size)]
+        return _fnv1a(cbor([state, list(tokens), extra or None]))
+
+
+@dataclass(frozen=True, slots=True)
+class LlmdXxh64Hashes(_LlmdHashes):
+    """llm-d's second scheme: XXH64 over (parent, token ids, extra keys). Arguments as :class:`LlmdCborHashes`."""
 
     def root(self, content: Content = PLAIN) -> int:
         """Return the hash of seed and model."""
@@ -180,19 +183,9 @@ class LlmdXxh64Hashes(HashScheme[int]):
         extra = b"".join(map(_counted, _extra_texts(content, block, block_size)))
         return _xxh64(_u64([state]) + _u32(tokens) + extra)
 
-    def resumed(self, published: int, digest: bytes | None) -> int:
-        """Return the hash itself."""
-        del digest
-        return published
-
-    def published(self, state: int, content: Content = PLAIN) -> int:
-        """Return the hash itself."""
-        del content
-        return state
-
 
 @dataclass(frozen=True, slots=True)
-class GatewayHashes(HashScheme[int]):
+class GatewayHashes(_PublishedChain):
     """The Gateway API inference extension's approximate prefix scorer. A short last block is hashed too.
 
     Args:
@@ -213,16 +206,6 @@ class GatewayHashes(HashScheme[int]):
         """Return the hash of the block's own hash and the previous one."""
         del block, block_size, content
         return _xxh64(_u64([_xxh64(_u32(tokens)), state]))
-
-    def resumed(self, published: int, digest: bytes | None) -> int:
-        """Return the hash itself."""
-        del digest
-        return published
-
-    def published(self, state: int, content: Content = PLAIN) -> int:
-        """Return the hash itself."""
-        del content
-        return state
 
 
 def _extra_texts(content: Content, block: int, block_size: int) -> list[str]:
@@ -274,8 +257,3 @@ def _xxh3(data: bytes, seed: int) -> int:
 def _xxh64(data: bytes) -> int:
     value: int = _xxhash().xxh64_intdigest(data)
     return value
-
-
-def _cbor(value: Any) -> bytes:
-    encoded: bytes = extra_module("cbor2", "hashes").dumps(value, canonical=True)
-    return encoded

@@ -106,7 +106,7 @@ class PeerFeed:
             ledger, chains, seal, described, ident=self.ident, first_sequence=first, send=send, failed=_tell_unsent
         )
         self._receiver = Receiver(state, chains, inbox, outbox, ident=self.ident, rare=self._apply_rare, loads=loads)
-        self._registers = Registers(state, change, self._receiver.named, outbox, self.ident)
+        self.registers = Registers(state, change, self._receiver.named, outbox, self.ident)
         self._chains, self._inbox, self._outbox, self._peers = chains, inbox, outbox, Peers(inbox, MAX_PEERS)
         self.booked, self.started = outbox.booked, outbox.started
         self.finished, self.given_up = outbox.finished, outbox.given_up
@@ -126,7 +126,7 @@ class PeerFeed:
     def open(self, now: float) -> None:
         """Begin: ask the peers for what they know, and tell what is in flight, which ends that of an earlier life."""
         self._state.listener = self
-        self._registers.look(now)
+        self.registers.look(now)
         self._outbox.hello()
         self._beat(now)
         self._ask_again_at = now + self._silent_s
@@ -161,12 +161,7 @@ class PeerFeed:
     def look(self, now: float) -> None:
         """Tell of what the host has changed in the fleet."""
         self._receiver.see()
-        self._registers.look(now)
-
-    @property
-    def registers(self) -> Registers:
-        """State and incarnation of each replica as all routers know them."""
-        return self._registers
+        self.registers.look(now)
 
     def refresh(self) -> None:
         """Take in the peers' loads, where the transport has them."""
@@ -213,7 +208,7 @@ class PeerFeed:
         """Tell this router's own registers again; the elder of those that live also those whose author is gone."""
         living = {peer.ident for peer in self.living(now)}
         is_elder = not any(ident < self.ident for ident in living)
-        self._registers.repeat(now, living if is_elder else None)
+        self.registers.repeat(now, living if is_elder else None)
 
     # -- what peers say ------------------------------------------------------------------------------------------
 
@@ -236,7 +231,7 @@ class PeerFeed:
         """Take in what is no step of a request."""
         kind, *fields = work
         if kind == "fleet":
-            self._registers.hear(work[1:], now)
+            self.registers.hear(work[1:], now)
         elif kind == "cleared":
             self._clear(peer, *fields)
         elif kind == "hello":
@@ -252,21 +247,21 @@ class PeerFeed:
             return
         peer.cleared = sequence
         if not mark:
-            self._registers.silently(membership.new_epoch)
+            self.registers.silently(membership.new_epoch)
             return
         member = self._receiver.named(mark)
         if member is not None:
             name = member.name
-            self._registers.silently(lambda state: membership.clear(state, name))
+            self.registers.silently(lambda state: membership.clear(state, name))
 
     def _welcome(self, newcomer: Peer, now: float) -> None:
         """Tell a peer that has just begun what is in flight here; the elder of those that live also what all know."""
         if now - self._beat_at >= BEAT_AGAIN_S:  # else the next beat tells it
             self._beat(now)
-            self._registers.repeat(now)
+            self.registers.repeat(now)
         if newcomer.joined == float("-inf"):
             newcomer.joined = now
-        knows = len(self._chains) or self._state.ledger.sessions or len(self._registers)
+        knows = len(self._chains) or self._state.ledger.sessions or len(self.registers)
         others = [peer for peer in self.living(now) if peer is not newcomer]
         if knows:  # those that have just begun know less
             others = [peer for peer in others if now - peer.joined > self._silent_s]
@@ -280,7 +275,7 @@ class PeerFeed:
         if self._snapshot_due and now - self._snapshot_at >= SNAPSHOT_AGAIN_S:
             self._snapshot_at, self._snapshot_due = now, False
             self._outbox.welcome()
-            self._registers.repeat(now, ())
+            self.registers.repeat(now, ())
             self._tell_bindings(now)
             self._snapshot = self._tell_belief()
 
@@ -351,5 +346,5 @@ class PeerFeed:
                 "repeated": self._inbox.repeated,
             },
             "chain_blocks": len(self._chains),
-            "registers": len(self._registers),
+            "registers": len(self.registers),
         }

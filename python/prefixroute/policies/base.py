@@ -163,7 +163,18 @@ class Compiled(Policy):
     """A policy whose rule is a kernel that picks."""
 
     __slots__ = ()
+    signals: ClassVar[frozenset[str]] = frozenset()
+    """Those that its own rule reads; its fallback reads others."""
     fallback: Policy
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check_parameters(self)
+
+    def required_signals(self) -> frozenset[str]:
+        """Return its own signals and those of its fallback, if it has one."""
+        fallback: Policy | None = getattr(self, "fallback", None)
+        return self.signals if fallback is None else self.signals | fallback.required_signals()
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
@@ -187,6 +198,10 @@ class Scored(Policy):
     """A policy whose rule is a kernel that takes the highest of scores."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check_parameters(self)
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""

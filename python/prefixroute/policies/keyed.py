@@ -41,10 +41,6 @@ def name_hash(name: str, seed: int) -> int:
     return text_hash(f"{name}\0{seed}" if seed else name)
 
 
-def _check_key(policy: str, key: str) -> None:
-    check_choice(f"{policy} key", key, Kernel.KEYS)
-
-
 @dataclass(frozen=True, slots=True)
 class Session(Compiled):
     """Keep each session on its replica: the first binding is its rendezvous choice, the router remembers it.
@@ -62,17 +58,12 @@ class Session(Compiled):
     fallback: Policy = POWER_OF_TWO
     placement: str = "rendezvous"
     name: ClassVar[str] = "session"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the fallback and the placement."""
         check_parameters(self)
         check_choice("session placement", self.placement, ("rendezvous", "fallback"))
-
-    def required_signals(self) -> frozenset[str]:
-        """Signals of the fallback."""
-        return self.fallback.required_signals()
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
@@ -88,7 +79,6 @@ class TwoChoices(Compiled):
     """
 
     name: ClassVar[str] = "two-choices"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def kernel(self) -> Kernel:
@@ -115,13 +105,12 @@ class Rendezvous(Compiled):
     head_tokens: int = 256
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "rendezvous"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the key and the head."""
         check_parameters(self)
-        _check_key(self.name, self.key)
+        check_choice(f"{self.name} key", self.key, Kernel.KEYS)
 
     def required_signals(self) -> frozenset[str]:
         """The head, unless sessions are the key."""
@@ -146,14 +135,6 @@ class Document(Compiled):
     name: ClassVar[str] = "document"
     signals: ClassVar[frozenset[str]] = frozenset({"head"})
     matches: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        """Check the head and the fallback."""
-        check_parameters(self)
-
-    def required_signals(self) -> frozenset[str]:
-        """The head, and the signals of the fallback."""
-        return self.signals | self.fallback.required_signals()
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""
@@ -182,13 +163,12 @@ class Bounded(Compiled):
     head_tokens: int = 256
     fallback: Policy = POWER_OF_TWO
     name: ClassVar[str] = "bounded"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the factor and the key."""
         check_parameters(self)
-        _check_key(self.name, self.key)
+        check_choice(f"{self.name} key", self.key, Kernel.KEYS)
         if not 1.0 < self.factor < inf:
             raise ConfigError(f"bounded factor must be a finite number above 1, got {self.factor}")
 
@@ -231,10 +211,6 @@ class PrefixHash(Compiled):
         check_instance("prefix-hash boundaries", self.boundaries, Sequence)
         for length in self.boundaries:
             check_int("a length of prefix-hash boundaries", length, 0, MOST_TOKENS)
-
-    def required_signals(self) -> frozenset[str]:
-        """The head, and the signals of the fallback."""
-        return self.signals | self.fallback.required_signals()
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled."""

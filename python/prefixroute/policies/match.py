@@ -10,7 +10,7 @@ from prefixroute.columns import Kernel
 from prefixroute.policies.base import Compiled, Policy, check_parameters, kernel_of
 from prefixroute.policies.keyed import TWO_CHOICES
 from prefixroute.policies.spread import LEAST_LOADED
-from prefixroute.validation import check_choice, check_float
+from prefixroute.validation import check_choice, check_fields, check_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,6 @@ class CacheAware(Compiled):
     fallback: Policy = TWO_CHOICES
     adaptive: bool = True
     name: ClassVar[str] = "cache-aware"
-    signals: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the form of the spill and the thresholds."""
@@ -70,8 +69,8 @@ class CacheAware(Compiled):
         check_choice("cache-aware spill", self.spill, Kernel.SPILLS)
         check_choice("cache-aware holders", self.holders, Kernel.HOLDERS)
         check_float("cache-aware min_match_ratio", self.min_match_ratio, 0, 1)
-        for name in ("spill_ratio", "spill_gap", "gate_ratio", "gate_gap"):
-            check_float(f"cache-aware {name}", getattr(self, name), 0, endless=True)
+        bounds = ("spill_ratio", "spill_gap", "gate_ratio", "gate_gap")
+        check_fields(self, check_float, *bounds, called="cache-aware {}", low=0, endless=True)
 
     def required_signals(self) -> frozenset[str]:
         """How many share the head, and the signals of the policies that decide without a match or when gated."""

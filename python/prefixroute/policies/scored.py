@@ -12,7 +12,7 @@ from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError, OverloadedError
 from prefixroute.policies.base import Policy, Scored, Scores, check_number, check_parameters, is_column, seen
 from prefixroute.policies.view import View
-from prefixroute.validation import check_choice, check_float, shown
+from prefixroute.validation import check_choice, check_fields, check_float, shown
 
 COST = CostModel()
 """Seconds of a prefill where nothing is measured: the default GPU and model of the cost model, an assumption."""
@@ -81,8 +81,7 @@ class LinearCost(Scored):
         if self.active and self.unit != "tokens":
             raise ConfigError(f"linear-cost active blocks are priced in tokens, got the unit {shown(self.unit)}")
         check_float("linear-cost temperature", self.temperature, 0)
-        for name in ("prefill", "credit", "queue", "decode"):
-            check_float(f"linear-cost {name}", getattr(self, name), -inf)
+        check_fields(self, check_float, "prefill", "credit", "queue", "decode", called="linear-cost {}", low=-inf)
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled: the costs are negated."""
@@ -153,10 +152,6 @@ class PrebleE2(Scored):
     name: ClassVar[str] = "preble-e2"
     signals: ClassVar[frozenset[str]] = frozenset({"window_s"})
 
-    def __post_init__(self) -> None:
-        """Check the bounds and the cost."""
-        check_parameters(self)
-
     def kernel(self) -> Kernel:
         """Return the rule, compiled: the costs are negated; a replica that is no holder is out of an exploit."""
         window, within = (-1.0, Formula("window_s")), (1.0, Formula.within(self.balance, self.balance_gap))
@@ -187,10 +182,6 @@ class MinTtft(Scored):
     cost: CostModel = COST
     name: ClassVar[str] = "min-ttft"
     signals: ClassVar[frozenset[str]] = frozenset({"queued", "rates"})
-
-    def __post_init__(self) -> None:
-        """Check the speed, the threshold and the cost."""
-        check_parameters(self)
 
     def kernel(self) -> Kernel:
         """Return the rule, compiled: the predictions are negated."""
@@ -290,8 +281,7 @@ class Weighted(Policy):
         check_parameters(self)
         object.__setattr__(self, "scorers", _scorers(self.scorers))
         check_float("weighted affinity", self.affinity, 0, 1)
-        check_float("weighted temperature", self.temperature, 0)
-        check_float("weighted spill_ratio", self.spill_ratio, 0)
+        check_fields(self, check_float, "temperature", "spill_ratio", called="weighted {}", low=0)
         check_float("weighted spill_gap", self.spill_gap, 0, endless=True)
 
     def required_signals(self) -> frozenset[str]:

@@ -15,7 +15,6 @@ class RoundRobin(Compiled):
     """Take turns over the candidates. The seed is where they begin: several routers do not walk in step."""
 
     name: ClassVar[str] = "round-robin"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def kernel(self) -> Kernel:
@@ -28,7 +27,6 @@ class Random(Compiled):
     """Draw a replica uniformly."""
 
     name: ClassVar[str] = "random"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def kernel(self) -> Kernel:
@@ -59,7 +57,6 @@ class LeastLoaded(Compiled):
 
     by: str = "load"
     name: ClassVar[str] = "least-loaded"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -92,7 +89,6 @@ class PowerOfTwo(Compiled):
 
     by: str = "load"
     name: ClassVar[str] = "power-of-two"
-    signals: ClassVar[frozenset[str]] = frozenset()
     matches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

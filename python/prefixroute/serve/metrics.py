@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -38,36 +39,26 @@ class Metrics:
     def __init__(self) -> None:
         """Count from zero."""
         self.registry = CollectorRegistry()
-        at = self.registry
-        self.requests = Counter(
-            f"{PREFIX}_requests", "Requests by how they ended.", ["path", "status", "outcome"], registry=at
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = counter(f"{PREFIX}_requests", "Requests by how they ended.", ["path", "status", "outcome"])
+        self.open = gauge(f"{PREFIX}_open_requests", "Requests in progress.")
+        self.retries = counter(f"{PREFIX}_retries", "Further engines asked before the first byte.", ["why"])
+        self.hedges = counter(f"{PREFIX}_hedges", "Second engines asked beside a slow first one.", ["winner"])
+        self.failures = counter(f"{PREFIX}_engine_failures", "Failures of engines and of their checks.", ["kind"])
+        self.breakers = counter(f"{PREFIX}_breaker_changes", "Changes of circuit breakers.", ["to"])
+        self.discovery_failures = counter(
+            f"{PREFIX}_discovery_failures", "Looks at a source of replicas that failed.", ["source"]
         )
-        self.open = Gauge(f"{PREFIX}_open_requests", "Requests in progress.", registry=at)
-        self.retries = Counter(
-            f"{PREFIX}_retries", "Further engines asked before the first byte.", ["why"], registry=at
+        self.draining = gauge(f"{PREFIX}_draining", "1 = told to end; takes no new connections.")
+        self.overhead = histogram(
+            f"{PREFIX}_overhead_seconds", "From a request's head to asking its engine.", buckets=OVERHEAD_S
         )
-        self.hedges = Counter(
-            f"{PREFIX}_hedges", "Second engines asked beside a slow first one.", ["winner"], registry=at
+        self.first_byte = histogram(
+            f"{PREFIX}_first_byte_seconds", "From a request's head to the first byte out.", buckets=FIRST_BYTE_S
         )
-        self.failures = Counter(
-            f"{PREFIX}_engine_failures", "Failures of engines and of their checks.", ["kind"], registry=at
-        )
-        self.breakers = Counter(f"{PREFIX}_breaker_changes", "Changes of circuit breakers.", ["to"], registry=at)
-        self.discovery_failures = Counter(
-            f"{PREFIX}_discovery_failures", "Looks at a source of replicas that failed.", ["source"], registry=at
-        )
-        self.draining = Gauge(f"{PREFIX}_draining", "1 = told to end; takes no new connections.", registry=at)
-        self.overhead = Histogram(
-            f"{PREFIX}_overhead_seconds", "From a request's head to asking its engine.", buckets=OVERHEAD_S, registry=at
-        )
-        self.first_byte = Histogram(
-            f"{PREFIX}_first_byte_seconds",
-            "From a request's head to the first byte out.",
-            buckets=FIRST_BYTE_S,
-            registry=at,
-        )
-        self.duration = Histogram(
-            f"{PREFIX}_request_seconds", "From a request's head to its end.", buckets=FIRST_BYTE_S, registry=at
+        self.duration = histogram(
+            f"{PREFIX}_request_seconds", "From a request's head to its end.", buckets=FIRST_BYTE_S
         )
 
     def ended(self, trail: Trail, client: Downstream) -> None:

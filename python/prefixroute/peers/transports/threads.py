@@ -83,7 +83,7 @@ class Threads(ABC):
             raise ConfigError(f"a transport carries the frames of one router, once: make another {type(self).__name__}")
         work = [
             lambda: self._keep("send", lambda: self._send_waiting(flush)),
-            lambda: self._keep("read", self._take_in(receive, tick)),
+            lambda: self._keep("read", lambda: self._take_in(receive, tick)),
         ]
         for target, name in zip(work, ("send", "read"), strict=True):
             self._threads.append(threading.Thread(target=target, name=f"prefixroute-{self.kind}-{name}", daemon=True))
@@ -182,17 +182,14 @@ class Threads(ABC):
                 batch.append(frame)
         return False, batch
 
-    def _take_in(self, receive: Receive, tick: Tick) -> Callable[[], bool]:
-        def once() -> bool:
-            try:
-                if not self._positioned.is_set():
-                    self._position()
-                    self._positioned.set()
-                deliver(self._read(READ_WAIT_S), receive, self._counts, self.kind)
-            finally:
-                if (now := time.monotonic()) - self._ticked >= TICK_S:
-                    self._ticked = now
-                    tick()
-            return False
-
-        return once
+    def _take_in(self, receive: Receive, tick: Tick) -> bool:
+        try:
+            if not self._positioned.is_set():
+                self._position()
+                self._positioned.set()
+            deliver(self._read(READ_WAIT_S), receive, self._counts, self.kind)
+        finally:
+            if (now := time.monotonic()) - self._ticked >= TICK_S:
+                self._ticked = now
+                tick()
+        return False

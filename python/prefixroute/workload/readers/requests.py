@@ -27,7 +27,7 @@ from prefixroute.workload.readers.log_pass import LogPass
 from prefixroute.workload.readers.otel import span_row
 from prefixroute.workload.readers.prompts import Prompt, PromptParts, answer_of, prompt_of
 from prefixroute.workload.readers.record import Options, TraceRecord
-from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, time_of, whole
+from prefixroute.workload.readers.row import ZONELESS, Row, date_of, is_zoneless, shown, text_of, time_of, whole
 from prefixroute.workload.readers.source import LogFile
 from prefixroute.workload.request import REPLICA, USER, Masked, Request
 
@@ -289,12 +289,7 @@ class RequestReader:
         Raises:
             TraceError: it is neither.
         """
-        value = self.finder.find(name)
-        if value is None or isinstance(value, str):
-            return value
-        if type(value) is int:
-            return str(value)
-        raise row.error(f"{name} must be text, got {shown(value)}")
+        return text_of(row, name, self.finder.find(name))
 
     def count(self, row: Row, name: str) -> int | None:
         """Return a field that is a whole number, or None.

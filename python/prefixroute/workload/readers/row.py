@@ -55,13 +55,7 @@ class Row:
     def text(self, name: str) -> str | None:
         """Return a text, or None where the field is absent, null or empty; numbers become their decimal text."""
         value = self.fields.get(name)
-        if value is None or value == "":
-            return None
-        if isinstance(value, str):
-            return value
-        if type(value) is int:
-            return str(value)
-        raise self.error(f"{name} must be text, got {shown(value)}")
+        return None if value == "" else text_of(self, name, value)
 
     def sequence(self, name: str) -> list[Any]:
         """Return a list."""
@@ -106,6 +100,15 @@ def whole(row: Row, name: str, value: Any, *, least: int = 0, most: int = MOST) 
     return value
 
 
+def text_of(row: Row, name: str, value: Any) -> str | None:
+    """Return a value of a row that is a text, or None where there is none; numbers become their decimal text."""
+    if value is None or isinstance(value, str):
+        return value
+    if type(value) is int:
+        return str(value)
+    raise row.error(f"{name} must be text, got {shown(value)}")
+
+
 def time_of(row: Row, name: str, value: Any, *, least: float = -MOST_TIME) -> float:
     """Return a value of a row as a time or duration, up to 2**63: what is made of several is finite too."""
     if type(value) not in {int, float} or not least <= value <= MOST_TIME:
@@ -118,28 +121,28 @@ def date_of(row: Row, name: str, text: str) -> float:
 
     The same on every machine.
     """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}") from None
+    moment = _moment(text)
+    if moment is None:
+        raise row.error(f"{name} must be a number or ISO 8601, got {shown(text)}")
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def is_date(text: str) -> bool:
     """Return whether a text is a date with or without a time."""
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    return _moment(text) is not None
 
 
 def is_zoneless(text: str) -> bool:
     """Return whether a text is a date with a time that names no zone."""
+    moment = _moment(text)
+    return moment is not None and moment.tzinfo is None
+
+
+def _moment(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(text).tzinfo is None
+        return datetime.fromisoformat(text)
     except ValueError:
-        return False
+        return None
 
 
 def shown(value: object) -> str:
