@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from prefixroute.errors import ConfigError, PeerError
@@ -157,12 +156,9 @@ class Router(EngineCalls, RequestCalls, StatusCalls):
         check_instance("decision", decision, Decision)
         if key is not None:
             check_key(key)
-            decision = decision.keyed(key)
-        elif decision.query.info.key is not None:
-            decision = copy(decision)  # it lets go of its prompt, and the caller's own may be committed again
         now = self._time(now)
         with self._lock:
-            return self._guarded.commit(decision, replica, now)
+            return self._guarded.commit(decision.keyed(key), replica, now)
 
     def route(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> Ticket:
         """Choose and commit in one step, which no other request can come between.
@@ -239,12 +235,9 @@ class Router(EngineCalls, RequestCalls, StatusCalls):
         check_instance("decision", decision, PairDecision)
         if key is not None:
             check_key(key)
-            decision = decision.keyed(key)
-        elif decision.prefill.query.info.key is not None:
-            decision = PairDecision(*map(copy, decision))
         now = self._time(now)
         with self._lock:
-            return self._guarded.commit_pair(pairs.draft(self._state, decision, now, prefill, decode), now)
+            return self._guarded.commit_pair(pairs.draft(self._state, decision.keyed(key), now, prefill, decode), now)
 
     def route_pair(self, prompt: Any, *, now: float | None = None, **options: Unpack[RequestOptions]) -> PairTicket:
         """Choose a pair of replicas and commit it in one step, for engines that prefill and decode apart.

@@ -159,16 +159,19 @@ class Decision:
             names.append(view.names[slot] or "")
         return names
 
-    def keyed(self, key: str) -> Decision:
-        """Return the same decision for a request that the caller calls ``key``.
+    def keyed(self, key: str | None) -> Decision:
+        """Return the same decision for a request that the caller calls ``key``, to be committed.
 
         Args:
-            key: the caller's name for the request.
+            key: the caller's name for the request; ``None`` = the name that it was chosen with, if it has one.
 
         Returns:
-            An equal decision with that key.
+            An equal decision. One with a key is another object: a commit lets go of its prompt, and the caller's own
+            decision may be committed again.
         """
-        return self.about(self.request._replace(key=key))
+        if key is not None:
+            return self.about(self.request._replace(key=key))
+        return self if self.query.info.key is None else copy(self)
 
     def about(self, request: RequestInfo) -> Decision:
         """Return the same decision for a request of which the caller says this.

@@ -34,35 +34,33 @@ WHOLE, PROMPT, ANSWER = range(len(PARTS))
 """Parts of a request that a decision may be about."""
 
 
+@dataclass(slots=True, eq=False)
 class Member:
-    """One replica of the fleet.
+    """One replica of the fleet, active and not starting slowly at first.
 
     Its slot is reused after removal, its ``generation`` never; that is -1 once it has left.
     """
 
-    __slots__ = (
-        "adapters", "capacity", "generation", "hash", "name", "period", "replica", "report", "resume_at", "slot", "started",
-        "state", "tiered",
-    )  # fmt: skip
-
-    def __init__(self, name: str, slot: int, replica: Replica, generation: int, hash_seed: int) -> None:
-        """Register an active replica that is not starting slowly."""
-        self.name, self.slot, self.replica, self.generation = name, slot, replica, generation
-        self.capacity = 0
-        """Tokens of its KV cache."""
-        self.report: LoadReport | None = None
-        """Its newest report."""
-        self.period = 0.0
-        """Seconds between its last two reports."""
-        self.hash = name_hash(name, hash_seed)
-        self.state = ACTIVE
-        self.started: float | None = None
-        self.resume_at: float | None = None
-        """When a suspension ends by itself; ``None`` = when it is resumed."""
-        self.tiered = False
-        """Whether its engine has told of blocks outside of the GPU."""
-        self.adapters: dict[str, None] = {}
-        """Adapters that its engine has named, the one first heard of first."""
+    name: str
+    slot: int
+    replica: Replica
+    generation: int
+    hash: int
+    """Of its name, for rendezvous hashing."""
+    capacity: int
+    """Tokens of its KV cache."""
+    report: LoadReport | None = None
+    """Its newest report."""
+    period: float = 0.0
+    """Seconds between its last two reports."""
+    state: str = ACTIVE
+    started: float | None = None
+    resume_at: float | None = None
+    """When a suspension ends by itself; ``None`` = when it is resumed."""
+    tiered: bool = False
+    """Whether its engine has told of blocks outside of the GPU."""
+    adapters: dict[str, None] = field(default_factory=dict)
+    """Adapters that its engine has named, the one first heard of first."""
 
     def keep(self, report: LoadReport) -> bool:
         """Keep a report unless a newer one is known; return whether it was kept."""
@@ -127,10 +125,7 @@ class Fleet:
 
     def __getitem__(self, name: str) -> Member:
         """Return a member; raise :class:`UnknownReplicaError` naming those known."""
-        try:
-            member = self.members.get(name)
-        except TypeError:  # no name at all: it cannot be hashed
-            member = None
+        member = self.members.get(name) if isinstance(name, str) else None
         if member is None:
             known = ", ".join(sorted(self.members)[:8]) or "none"
             raise UnknownReplicaError(f"no replica {shown(name)}; known: {known}")
@@ -139,8 +134,7 @@ class Fleet:
     def add(self, name: str, slot: int, replica: Replica, capacity: int, now: float | None) -> Member:
         """Register a replica. With ``now`` it starts slowly if the fleet has others to carry the load."""
         self._generation += 1
-        member = Member(name, slot, replica, self._generation, self.hash_seed)
-        member.capacity = capacity
+        member = Member(name, slot, replica, self._generation, name_hash(name, self.hash_seed), capacity)
         if now is not None:
             self.start_slowly(member, now)
         self.by_slot.extend([None] * (slot + 1 - len(self.by_slot)))
@@ -173,8 +167,7 @@ class Fleet:
             if state == ACTIVE:
                 self.start_slowly(member, now)
             member.state = state
-        if state != SUSPENDED:
-            member.resume_at = None
+        member.resume_at = None
         self.refresh()
         return member
 

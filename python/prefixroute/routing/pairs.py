@@ -48,17 +48,17 @@ class PairDecision(NamedTuple):
         same = self.prefill.slot == self.decode.slot
         return 0 if same else self.decode.prompt_tokens - self.decode.hit_tokens
 
-    def keyed(self, key: str) -> PairDecision:
+    def keyed(self, key: str | None) -> PairDecision:
         """Return the same decision for a request that the caller calls ``key``: one request, at both halves.
 
         Args:
-            key: the caller's name for the request.
+            key: the caller's name for the request; ``None`` = as :meth:`Decision.keyed` has it.
 
         Returns:
             An equal decision with that key.
         """
         prefill = self.prefill.keyed(key)
-        return PairDecision(prefill, self.decode.about(prefill.request))
+        return PairDecision(prefill, self.decode.keyed(None) if key is None else self.decode.about(prefill.request))
 
 
 class Halves(NamedTuple):
