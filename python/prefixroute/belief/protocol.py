@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import numpy as np
+from numpy.typing import NDArray
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from prefixroute.index import IndexStats
-    from prefixroute.types import Namespace
+from prefixroute.index import IndexStats
+from prefixroute.types import Namespace
 
 
 class Blocks(Protocol):

@@ -5,27 +5,22 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from prefixroute.hashing import BlockHashes
 from prefixroute.peers.names import described, mark_of, process_mark
 from prefixroute.peers.receiver import Receiver
 from prefixroute.peers.registers import Registers
 from prefixroute.peers.seal import seal_of
 from prefixroute.peers.table import Peer, Peers
-from prefixroute.peers.wire import PeerChains, PeerInbox, PeerOutbox
-from prefixroute.routing import membership
+from prefixroute.peers.wire import PeerChains, PeerInbox, PeerOutbox, PeerRing, PeerRings
+from prefixroute.routing import RouterState, membership
+from prefixroute.routing.fleet import Member
+from prefixroute.routing.ledger import Attempt
 from prefixroute.validation import check_callable, check_int
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from prefixroute.hashing import BlockHashes
-    from prefixroute.peers.wire import PeerRing, PeerRings
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.fleet import Member
-    from prefixroute.routing.ledger import Attempt
 
 _LOG = logging.getLogger("prefixroute")
 BEAT_S, BEAT_AGAIN_S = 1.0, 0.1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from prefixroute.routing.fleet import Member
+from prefixroute.routing.fleet import Member
 
 MAX_WAITING, MAX_WAITING_BYTES = 1_024, 1 << 24
 """Chains waited for and bytes of hashes that wait; of more, those that have waited longest are forgotten: a miss

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prefixroute.policies.keyed import text_hash
-
-if TYPE_CHECKING:
-    from prefixroute.routing.fleet import Member
+from prefixroute.routing.fleet import Member
 
 
 def mark_of(name: str) -> int:

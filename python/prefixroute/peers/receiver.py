@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from prefixroute.hashing import BlockHashes
 from prefixroute.peers.missing import MissingChains
 from prefixroute.peers.names import mark_of, process_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefixroute.hashing import BlockHashes
-    from prefixroute.peers.table import Believed, Peer
-    from prefixroute.peers.wire import PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRings
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.fleet import Member
-
+from prefixroute.peers.table import Believed, Peer
+from prefixroute.peers.wire import PeerChains, PeerFrame, PeerInbox, PeerOutbox, PeerRings
+from prefixroute.routing import RouterState
+from prefixroute.routing.fleet import Member
 
 Held = tuple[int, int, "BlockHashes | None", int, int, bytes]
 """What a message says that a process holds: slot, generation, the chain (``None`` = that which it goes on behind is not

@@ -7,21 +7,15 @@ and then: by the router that made the change, and when that is gone by the elder
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from prefixroute.peers.names import mark_of
-from prefixroute.peers.wire import MAX_PEER_VERSION
-from prefixroute.routing import membership
-from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
-    from prefixroute.peers.wire import PeerOutbox
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.fleet import Member
-    from prefixroute.types import Replica
+from prefixroute.peers.wire import MAX_PEER_VERSION, PeerOutbox
+from prefixroute.routing import RouterState, membership
+from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED, Member
+from prefixroute.types import Replica
 
 STATES = (ACTIVE, DRAINING, SUSPENDED)
 MAX_ABSENT, ABSENT_S = 1_024, 60.0

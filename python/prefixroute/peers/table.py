@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from prefixroute.belief import Booked
+from prefixroute.hashing import BlockHashes
+from prefixroute.peers.wire import PeerInbox
 
-    from prefixroute.belief import Booked
-    from prefixroute.hashing import BlockHashes
-    from prefixroute.peers.wire import PeerInbox
-
-    Believed = tuple[BlockHashes, Booked]
-    """The blocks of a peer's attempt, and what this router's belief said when it was told of them."""
+Believed = tuple[BlockHashes, Booked]
+"""The blocks of a peer's attempt, and what this router's belief said when it was told of them."""
 
 
 class Peer:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from prefixroute.routing.ledger import Lease
+from prefixroute.routing.ledger import Attempt, Lease
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
-    from types import TracebackType
-
     from prefixroute.router.tickets import Guarded
-    from prefixroute.routing.ledger import Attempt
 
 Chunk = TypeVar("Chunk")
 RANK_HEADER = "X-data-parallel-rank"

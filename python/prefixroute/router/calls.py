@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import Self
 
+from prefixroute.live import LoadPoller, Subscriber
+from prefixroute.router.link import PeerLink
 from prefixroute.router.tickets import Guarded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefixroute.live import LoadPoller, Subscriber
-    from prefixroute.router.link import PeerLink
-    from prefixroute.routing import RouterState
-    from prefixroute.telemetry.records import Sink
-    from prefixroute.telemetry.volatile import VolatileSample
+from prefixroute.routing import RouterState
+from prefixroute.telemetry.records import Sink
+from prefixroute.telemetry.volatile import VolatileSample
 
 
 class RouterCalls:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from prefixroute.belief import Heard
 from prefixroute.live import FollowOptions, KvFeed, LoadPoller, MetricsSource, PollOptions, Subscriber
 from prefixroute.router.fleet_calls import FleetCalls
 from prefixroute.routing import membership
 from prefixroute.types import Namespace, Replica
 from prefixroute.validation import check_instance
-
-if TYPE_CHECKING:
-    from prefixroute.belief import Heard
 
 
 class EngineCalls(FleetCalls):

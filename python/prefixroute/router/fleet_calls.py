@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from prefixroute.belief import Belief
 from prefixroute.errors import ConfigError
 from prefixroute.peers.alone import warn_if_alone
 from prefixroute.router.calls import RouterCalls
 from prefixroute.routing import RouterState, membership
+from prefixroute.routing.cache_names import CacheNames
 from prefixroute.routing.fleet import ACTIVE, DRAINING, SUSPENDED
 from prefixroute.types import Replica
 from prefixroute.validation import check_float
-
-if TYPE_CHECKING:
-    from prefixroute.belief import Belief
-    from prefixroute.routing.cache_names import CacheNames
 
 T = TypeVar("T")
 

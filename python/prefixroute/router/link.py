@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import ref
 
 from prefixroute.errors import PeerError
@@ -15,16 +16,10 @@ from prefixroute.peers.feed import PeerFeed
 from prefixroute.peers.seal import REFUSALS, Terms, block_size_of, refusal_of
 from prefixroute.peers.transport import Forkable, Transport
 from prefixroute.peers.transports import RingPeers
-from prefixroute.routing import steps
+from prefixroute.router.tickets import Guarded
+from prefixroute.routing import RouterState, steps
+from prefixroute.types import Replica
 from prefixroute.validation import check_callable, check_instance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from prefixroute.router.tickets import Guarded
-    from prefixroute.routing import RouterState
-    from prefixroute.types import Replica
-
 
 _LOG = logging.getLogger("prefixroute")
 _LINKS: weakref.WeakSet[PeerLink] = weakref.WeakSet()

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
+from prefixroute.belief import Belief
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.peers.transport import Transport
@@ -19,7 +20,7 @@ from prefixroute.router.pairs import PairTicket
 from prefixroute.router.request_calls import RequestCalls
 from prefixroute.router.status_calls import StatusCalls
 from prefixroute.router.tickets import Ticket
-from prefixroute.routing import Decision, Query, RouterConfig, RouterState, membership, pairs, steps
+from prefixroute.routing import Decision, Query, RouterConfig, RouterOptions, RouterState, membership, pairs, steps
 from prefixroute.routing.fleet import PROMPT, WHOLE
 from prefixroute.routing.pairs import PairDecision
 from prefixroute.routing.prompts import KINDS
@@ -27,10 +28,6 @@ from prefixroute.telemetry.records import Sink, to_record, write_record
 from prefixroute.telemetry.volatile import VolatileSample
 from prefixroute.types import Namespace
 from prefixroute.validation import check_callable, check_choice, check_float, check_instance, shown
-
-if TYPE_CHECKING:
-    from prefixroute.belief import Belief
-    from prefixroute.routing import RouterOptions
 
 D = TypeVar("D", Decision, PairDecision)
 _LOG = logging.getLogger("prefixroute")

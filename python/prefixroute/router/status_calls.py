@@ -6,27 +6,24 @@ Its options, loads, statistics, explanations, and what other policies would have
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from prefixroute.belief import Belief
 from prefixroute.errors import ConfigError
 from prefixroute.live import Subscriber
+from prefixroute.policies import Answer, Policy, View
 from prefixroute.router.booking import Booking
 from prefixroute.router.calls import RouterCalls
+from prefixroute.router.pairs import PairTicket
+from prefixroute.router.tickets import Ticket
 from prefixroute.routing import Decision, RouterConfig, steps
+from prefixroute.routing.ledger import Attempt
 from prefixroute.routing.loads import balanced
 from prefixroute.routing.pairs import PairDecision
-from prefixroute.telemetry import metrics_text, stats
+from prefixroute.telemetry import Regret, metrics_text, stats
 from prefixroute.telemetry.explain import explain_attempt, explain_decision
 from prefixroute.telemetry.feeds import Watched
 from prefixroute.validation import check_instance, shown
-
-if TYPE_CHECKING:
-    from prefixroute.belief import Belief
-    from prefixroute.policies import Answer, Policy, View
-    from prefixroute.router.pairs import PairTicket
-    from prefixroute.router.tickets import Ticket
-    from prefixroute.routing.ledger import Attempt
-    from prefixroute.telemetry import Regret
 
 
 class StatusCalls(RouterCalls):

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from math import isfinite
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.providers import reported_tokens
 from prefixroute.router.booking import Booking, rank_headers
 from prefixroute.router.pairs import PairTicket
-from prefixroute.routing import pairs, steps
+from prefixroute.routing import Decision, RouterState, pairs, steps
+from prefixroute.routing.ledger import Attempt
+from prefixroute.routing.pairs import Halves
+from prefixroute.routing.steps import Reported
 from prefixroute.telemetry.shadows import Shadows
+from prefixroute.telemetry.volatile import VolatileSample
 from prefixroute.validation import check_instance, shown
-
-if TYPE_CHECKING:
-    from prefixroute.routing import Decision, RouterState
-    from prefixroute.routing.ledger import Attempt
-    from prefixroute.routing.pairs import Halves
-    from prefixroute.routing.steps import Reported
-    from prefixroute.telemetry.volatile import VolatileSample
 
 
 class Ticket(Booking):

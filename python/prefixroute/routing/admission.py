@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prefixroute.errors import OverloadedError
-
-if TYPE_CHECKING:
-    from prefixroute.routing.state import RouterState
-    from prefixroute.types import Caps, LoadReport
+from prefixroute.routing.state import RouterState
+from prefixroute.types import Caps, LoadReport
 
 
 def admitted(state: RouterState, slots: tuple[int, ...], now: float) -> tuple[int, ...]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from prefixroute.types import Namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prefixroute.types import Replica
+from prefixroute.types import Namespace, Replica
 
 MAX_ADAPTERS = 4096
 """Adapters remembered of one replica. The one that was heard of first is forgotten for one that is new."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from operator import index as index_of
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from prefixroute.costmodel import CostModel
 from prefixroute.errors import ConfigError
 from prefixroute.limits import MAX_BLOCK_SIZE
-from prefixroute.policies import Policy, TransferCost, as_policy, preset_of
+from prefixroute.policies import Answer, Policy, TransferCost, View, as_policy, preset_of
 from prefixroute.policies.scored import COST
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.routing.loads import DEFAULT_LOAD, LOADS
@@ -27,9 +27,6 @@ from prefixroute.validation import (
     check_names,
     shown,
 )
-
-if TYPE_CHECKING:
-    from prefixroute.policies import Answer, View
 
 Capacity = int | Mapping[str, int]
 """KV-cache size in tokens of every replica, or by name."""

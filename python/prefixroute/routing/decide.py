@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from prefixroute.belief import Belief
 from prefixroute.columns import is_answer
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.policies.base import resolve
 from prefixroute.policies.view import NOT_GATHERED, RequestInfo, gathered, is_candidate
 from prefixroute.routing.admission import admitted
 from prefixroute.routing.decision import NO_LIMITS, Decision, DecisionLimits
-from prefixroute.routing.fleet import ANSWER, WHOLE
+from prefixroute.routing.fleet import ANSWER, WHOLE, Process, Snapshot
 from prefixroute.routing.ledger import NONE_TRIED
 from prefixroute.routing.loads import balanced
-from prefixroute.types import new_tuple
+from prefixroute.routing.state import RouterState
+from prefixroute.types import LoadReport, new_tuple
 from prefixroute.validation import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from prefixroute.belief import Belief
-    from prefixroute.routing.fleet import Process, Snapshot
-    from prefixroute.routing.state import RouterState
-    from prefixroute.types import LoadReport
-
 
 ANSWER_SEED = 0x616E_7377_6572
 """Sets the draws on who decodes apart from those on who computes the prompt, which have the same decision id."""

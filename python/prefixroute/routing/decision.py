@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prefixroute.belief import Blocks
+from prefixroute.columns import Sight
+from prefixroute.policies import RequestInfo
 from prefixroute.policies.base import Scores, resolve
 from prefixroute.policies.view import View
+from prefixroute.routing.fleet import Snapshot
+from prefixroute.routing.state import Rule
 from prefixroute.types import new_tuple
 from prefixroute.validation import check_choice, check_int, check_texts
 
 if TYPE_CHECKING:
-    from prefixroute.belief import Blocks
-    from prefixroute.columns import Sight
-    from prefixroute.policies import RequestInfo
     from prefixroute.routing.decide import Query
-    from prefixroute.routing.fleet import Snapshot
-    from prefixroute.routing.state import Rule
 
 
 class DecisionLimits(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -9,15 +10,12 @@ from prefixroute.columns import Roster
 from prefixroute.errors import NoReplicaError, UnknownReplicaError
 from prefixroute.policies.keyed import name_hash
 from prefixroute.routing.cache_names import CacheNames
-from prefixroute.types import DECODE, MIXED, PREFILL, Replica
+from prefixroute.routing.ledger import Ledger
+from prefixroute.types import DECODE, MIXED, PREFILL, LoadReport, Namespace, Replica
 from prefixroute.validation import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from prefixroute.routing.decision import DecisionLimits
-    from prefixroute.routing.ledger import Ledger
-    from prefixroute.types import LoadReport, Namespace
 
 ACTIVE, DRAINING, SUSPENDED = "active", "draining", "suspended"
 START_SHARE = 1.0 / 30.0

@@ -5,17 +5,16 @@ All policies of a router balance the same one, chosen by ``Router(load=...)``: t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from prefixroute.columns import ASSUMED_TOKENS_PER_S, start_seconds
 from prefixroute.routing.ledger import Ledger
+from prefixroute.types import LoadReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from prefixroute.routing.state import RouterState
-    from prefixroute.types import LoadReport
 
 # every signal takes the same arguments
 

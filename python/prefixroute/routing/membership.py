@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from prefixroute.errors import ConfigError, EventError, UnknownReplicaError
 from prefixroute.limits import MAX_NAME_BYTES, MAX_REPLICAS
 from prefixroute.routing.cache_names import MAX_ADAPTERS
-from prefixroute.routing.fleet import MEDIA, SUSPENDED
+from prefixroute.routing.fleet import MEDIA, SUSPENDED, Member
+from prefixroute.routing.state import RouterState
 from prefixroute.types import LoadReport, Replica
 from prefixroute.validation import check_callable, check_instance, check_names, shown
-
-if TYPE_CHECKING:
-    from prefixroute.routing.fleet import Member
-    from prefixroute.routing.state import RouterState
 
 Replicas = Mapping[str, Replica | None] | Iterable[str]
 """Replicas by name with what is known of each, or their names alone."""

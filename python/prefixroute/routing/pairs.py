@@ -10,21 +10,17 @@ The decode replica keeps what is moved to it, as vLLM does: the prompt's blocks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.routing import steps
 from prefixroute.routing.decide import Query, decide
-from prefixroute.routing.fleet import ANSWER, PROMPT
-from prefixroute.routing.ledger import NONE_TRIED
+from prefixroute.routing.decision import Decision, DecisionLimits
+from prefixroute.routing.fleet import ANSWER, PROMPT, Process
+from prefixroute.routing.ledger import NONE_TRIED, Attempt
+from prefixroute.routing.state import RouterState
 from prefixroute.types import DECODE, PREFILL
 from prefixroute.validation import shown
-
-if TYPE_CHECKING:
-    from prefixroute.routing.decision import Decision, DecisionLimits
-    from prefixroute.routing.fleet import Process
-    from prefixroute.routing.ledger import Attempt
-    from prefixroute.routing.state import RouterState
 
 BOTH = "both"
 HALVES = (BOTH, PREFILL, DECODE)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prefixroute.errors import ConfigError, PrefixRouteError, TokensError
 from prefixroute.hashing import BlockHashes
 from prefixroute.limits import BYTES_PER_TOKEN
 from prefixroute.messages import CanonicalForm, answer_messages
 from prefixroute.validation import check_callable, check_choice, shown
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 KINDS = ("tokens", "text", "messages")

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from prefixroute.belief import Belief
-from prefixroute.columns import Lens
+from prefixroute.columns import Kernel, Lens
 from prefixroute.errors import ConfigError
 from prefixroute.index import PrefixIndex
 from prefixroute.limits import FIXED_HASH_KEY
 from prefixroute.policies import Policy, as_policy
 from prefixroute.policies.base import kernel_of
 from prefixroute.policies.view import Readers, kept_of, readers_of
+from prefixroute.routing.config import RouterConfig
 from prefixroute.routing.fleet import Fleet
-from prefixroute.routing.ledger import CommonHead, Ledger
+from prefixroute.routing.ledger import Attempt, CommonHead, Ledger, Listener
 from prefixroute.routing.loads import BOOKED
 from prefixroute.routing.prompts import Prompts
-from prefixroute.types import Caps
+from prefixroute.types import Caps, LoadReport, Namespace
 from prefixroute.validation import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefixroute.columns import Kernel
-    from prefixroute.routing.config import RouterConfig
-    from prefixroute.routing.ledger import Attempt, Listener
-    from prefixroute.types import LoadReport, Namespace
 
 _LOG = logging.getLogger("prefixroute")
 RECENT_NAMESPACES = 64

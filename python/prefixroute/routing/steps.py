@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from prefixroute.errors import ConfigError, NoReplicaError
 from prefixroute.hashing import BlockHashes, hash_blocks
 from prefixroute.limits import MAX_BLOCK_SIZE, MAX_BLOCKS
 from prefixroute.routing.decide import Query, decide
-from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK
+from prefixroute.routing.decision import Decision
+from prefixroute.routing.fleet import Process
+from prefixroute.routing.ledger import NONE_TRIED, ZERO_STREAK, Attempt, Effects
+from prefixroute.routing.state import RouterState
+from prefixroute.types import Namespace
 from prefixroute.validation import check_int, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefixroute.routing.decision import Decision
-    from prefixroute.routing.fleet import Process
-    from prefixroute.routing.ledger import Attempt, Effects
-    from prefixroute.routing.state import RouterState
-    from prefixroute.types import Namespace
 
 _LOG = logging.getLogger("prefixroute")
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from prefixroute.serve.downstream import Downstream
-    from prefixroute.serve.trail import Trail
+from prefixroute.serve.downstream import Downstream
+from prefixroute.serve.trail import Trail
 
 PREFIX = "prefixroute_serve"
 TEXT_FORMAT = "text/plain; version=0.0.4"

@@ -17,17 +17,15 @@ Left out, on purpose: speculative decoding, and the time of the scheduler itself
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from prefixroute._core import Cluster, StepPrices
 from prefixroute.costmodel import CostModel, Link, TransferPrices
 from prefixroute.errors import ConfigError
 from prefixroute.validation import check_fields, check_int
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 CHUNK_TOKENS, MAX_RUNNING = 8_192, 256
 """vLLM's defaults for ``max_num_batched_tokens``, of a server on an H100, and for ``max_num_seqs``."""

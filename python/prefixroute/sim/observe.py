@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from prefixroute.belief import Heard
 from prefixroute.errors import UnknownReplicaError
+from prefixroute.hashing import BlockHashes
 from prefixroute.index import IndexStats
 from prefixroute.limits import FIXED_HASH_KEY
+from prefixroute.router import Router
+from prefixroute.sim.replica import CacheEvent
+from prefixroute.sim.stores import Store
+from prefixroute.types import Namespace
 from prefixroute.validation import check_float, shown
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from prefixroute.belief import Heard
-    from prefixroute.hashing import BlockHashes
-    from prefixroute.router import Router
-    from prefixroute.sim.replica import CacheEvent
-    from prefixroute.sim.stores import Store
-    from prefixroute.types import Namespace
-    from prefixroute.workload import Request
+from prefixroute.workload import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,14 @@ A line is a record of fixed size (100 bytes timed, 40 untimed); columns are read
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from prefixroute.workload import Request
 
-    from prefixroute.workload import Request
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _CODES = {"i4": "i", "i8": "q", "f8": "d"}
 _SERVED = {"replica": "i4", "session": "i4", "number": "i8", "prompt": "i8", "hit": "i8", "arrival": "f8"}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from prefixroute.limits import BYTES_PER_TOKEN
-
-if TYPE_CHECKING:
-    from prefixroute.routing import Decision, RouterState
-    from prefixroute.routing.ledger import Attempt
+from prefixroute.routing import Decision, RouterState
+from prefixroute.routing.ledger import Attempt
 
 MAX_KEY = 256
 """Characters of a key that are told."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from prefixroute.live import likely_reason
 from prefixroute.live.connection import BLOCKS, FEED_COUNTS
 from prefixroute.live.diagnosis import is_mostly_unfilled, is_of_few
+from prefixroute.routing import RouterState
+from prefixroute.routing.fleet import Member
 from prefixroute.telemetry.prometheus import MetricsText
-
-if TYPE_CHECKING:
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.fleet import Member
-    from prefixroute.telemetry.volatile import VolatileSample
+from prefixroute.telemetry.volatile import VolatileSample
 
 NOTHING_MATCHES_BLOCKS = 1_000
 """Blocks that a replica reports without any prompt matching one there, from which on that is worth telling."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from prefixroute.routing import RouterState
 from prefixroute.routing.fleet import MEDIA
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, add_feeds
 from prefixroute.telemetry.peers import add_peers
 from prefixroute.telemetry.prometheus import MetricsText
+from prefixroute.telemetry.shadows import Shadows
 from prefixroute.telemetry.status import hit_losses, stats
-
-if TYPE_CHECKING:
-    from prefixroute.routing import RouterState
-    from prefixroute.telemetry.shadows import Shadows
 
 Samples: TypeAlias = Iterable[tuple[Mapping[str, str], float]]
 """Numbers, each with its labels."""

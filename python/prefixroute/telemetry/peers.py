@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from prefixroute.telemetry.prometheus import MetricsText
+from prefixroute.telemetry.prometheus import MetricsText
 
 
 def peer_notes(peers: Mapping[str, Any] | None) -> list[str]:

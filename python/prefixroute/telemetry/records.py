@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from math import isfinite
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from prefixroute.policies import Policy, RequestInfo, View, as_policy
 from prefixroute.policies.base import resolve
+from prefixroute.routing import Decision
 from prefixroute.types import EMPTY_ATTRS, LoadReport, Namespace
-
-if TYPE_CHECKING:
-    from prefixroute.routing import Decision
 
 Sink: TypeAlias = IO[str] | Callable[[dict[str, Any]], object]
 """Where records go: a text file, one JSON object a line, or a function of the object."""

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from prefixroute.belief import Belief
+from prefixroute.policies import Answer, View
 from prefixroute.policies.base import Pick, Policy
 from prefixroute.routing import RouterState, membership, pairs, steps
 from prefixroute.routing.decide import Query
 from prefixroute.routing.decision import DecisionLimits
 from prefixroute.routing.fleet import PROMPT
-from prefixroute.routing.ledger import Lease
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from prefixroute.belief import Belief
-    from prefixroute.policies import Answer, View
-    from prefixroute.routing.ledger import Attempt, Follower
-    from prefixroute.telemetry.volatile import VolatileSample
+from prefixroute.routing.ledger import Attempt, Follower, Lease
+from prefixroute.telemetry.volatile import VolatileSample
 
 _LOG = logging.getLogger("prefixroute")
 

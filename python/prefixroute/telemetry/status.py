@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from prefixroute.routing.ledger import CommonHead
+from prefixroute.routing import RouterState
+from prefixroute.routing.fleet import Member
+from prefixroute.routing.ledger import CommonHead, Ledger
 from prefixroute.telemetry.feeds import NOTHING_WATCHED, Watched, told
 from prefixroute.telemetry.peers import peer_notes
-
-if TYPE_CHECKING:
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.fleet import Member
-    from prefixroute.routing.ledger import Ledger
-    from prefixroute.telemetry.volatile import VolatileSample
+from prefixroute.telemetry.volatile import VolatileSample
 
 
 def stats(state: RouterState, now: float, watched: Watched = NOTHING_WATCHED) -> dict[str, Any]:

@@ -10,21 +10,19 @@ import logging
 import sys
 from collections import deque
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from prefixroute.draws import draw
 from prefixroute.index import PrefixIndex
+from prefixroute.routing import RouterState
+from prefixroute.routing.decision import Decision
+from prefixroute.routing.ledger import Attempt
 from prefixroute.routing.prompts import but_last
+from prefixroute.types import Namespace
 from prefixroute.volatile import CHARACTERS, MOST_PROMPTS, TOKENS, Changes, Mask, Span, Units, ids_of_text, text_of_ids
-
-if TYPE_CHECKING:
-    from prefixroute.routing import RouterState
-    from prefixroute.routing.decision import Decision
-    from prefixroute.routing.ledger import Attempt
-    from prefixroute.types import Namespace
 
 _LOG = logging.getLogger("prefixroute")
 SURVEY_BYTES: Final = 8 * 1024 * 1024

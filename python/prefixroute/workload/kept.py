@@ -15,17 +15,15 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
 from prefixroute.workload.request import CacheEntry, Masked, Request
 from prefixroute.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Hashes up to this size are held as request objects after the first pass: that saves making them again for each

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from prefixroute.hashing import BlockHashes
 from prefixroute.types import EMPTY_ATTRS
-
-if TYPE_CHECKING:
-    from prefixroute.hashing import BlockHashes
 
 
 class CacheEntry(NamedTuple):

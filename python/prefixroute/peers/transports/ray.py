@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.peers.transports.threads import Threads
 from prefixroute.validation import check_instance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NAME = "prefixroute-peers"
 MAX_FRAMES = 100_000

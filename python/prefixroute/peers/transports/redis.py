@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.peers.transports.threads import Threads
 from prefixroute.validation import check_instance, check_int
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 STREAM = "prefixroute:peers"
 MAX_ENTRIES = 100_000

@@ -12,14 +12,16 @@ import os
 import re
 import secrets
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefixroute.errors import ConfigError, PeerError
 from prefixroute.peers.seal import Terms
-from prefixroute.peers.transport import deliver, nothing
+from prefixroute.peers.transport import Flush, Receive, Tick, deliver, nothing
 from prefixroute.peers.wire import PeerRing, PeerRings
+from prefixroute.routing import RouterState
 from prefixroute.validation import check_int
 
 try:
@@ -27,11 +29,6 @@ try:
 except ImportError:  # not a Unix
     fcntl = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prefixroute.peers.transport import Flush, Receive, Tick
-    from prefixroute.routing import RouterState
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # it is the shared memory itself
 CAPACITY_BYTES, MIN_CAPACITY_BYTES = 4 << 20, 1 << 20

@@ -6,17 +6,13 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefixroute.errors import ConfigError
-from prefixroute.peers.transport import deliver, nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from prefixroute.peers.transport import Flush, Receive, Tick
+from prefixroute.peers.transport import Flush, Receive, Tick, deliver, nothing
 
 _LOG = logging.getLogger("prefixroute")
 MAX_WAITING = 65_536

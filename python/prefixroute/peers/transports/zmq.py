@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefixroute.errors import ConfigError
 from prefixroute.extras import extra_module
 from prefixroute.peers.transports.threads import Threads
 from prefixroute.peers.wire import MAX_PEER_FRAME_BYTES
 from prefixroute.validation import check_instance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HIGH_WATER = 100_000
 """Frames that ZeroMQ holds for a peer that does not read; later ones are lost."""
