@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 from prefixroute.errors import ConfigError
@@ -184,8 +185,8 @@ def describe(name: str) -> Description:
     """
     policy, preset = as_policy(name), preset_of(name)
     if preset is None:
-        line, _, about = _plain(type(policy).__doc__ or "").partition("\n")
-        return Description(name, line, _parameters(policy), _unindented(about))
+        line, _, about = _plain(cleandoc(type(policy).__doc__ or "")).partition("\n")
+        return Description(name, line, _parameters(policy), about.strip())
     belief = preset.belief
     parameters = _parameters(policy) | {
         f.name: repr(v) for f in fields(belief) if (v := getattr(belief, f.name)) is not None
@@ -206,7 +207,3 @@ def _values(policy: Policy) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """Return a docstring as a terminal shows it: literals and names in single backticks, without roles."""
     return re.sub(r":[a-z:]+:`(?:~[\w.]*\.)?([^`]+)`", r"`\1`", text).replace("``", "`")
-
-
-def _unindented(text: str) -> str:
-    return "\n".join(line.removeprefix("    ") for line in text.strip("\n").splitlines()).strip()

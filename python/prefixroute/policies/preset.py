@@ -52,17 +52,9 @@ class Preset:
 def read_preset(text: str, kinds: Mapping[str, type[Policy]]) -> Preset:
     """Return a preset from its TOML text; raise :class:`ConfigError` if it names what does not exist."""
     data = tomllib.loads(text)
-    known = ("name", "date", "source", "differs", "checked", "policy", "belief")
-    check_names(f"preset {data.get('name')!r}", "key", data, known)
-    return Preset(
-        name=data["name"],
-        date=data["date"],
-        source=data["source"],
-        differs=data["differs"],
-        checked=data.get("checked", ""),
-        policy=build(data["policy"], kinds),
-        belief=BeliefSettings(**data.get("belief", {})),
-    )
+    check_names(f"preset {data.get('name')!r}", "key", data, [field.name for field in fields(Preset)])
+    belief = BeliefSettings(**data.get("belief", {}))
+    return Preset(**{"checked": "", **data, "policy": build(data["policy"], kinds), "belief": belief})
 
 
 def build(spec: Mapping[str, Any], kinds: Mapping[str, type[Policy]]) -> Policy:

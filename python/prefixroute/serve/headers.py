@@ -48,12 +48,11 @@ def header_text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def retry_after_s(value: str | None, now: float | None = None) -> float | None:
+def retry_after_s(value: str | None) -> float | None:
     """Return the seconds that a ``Retry-After`` header says, ``None`` where it says nothing.
 
     Args:
         value: a number of seconds or a date (RFC 9110, 10.2.3).
-        now: seconds since 1970; ``None`` = now.
     """
     if value is None:
         return None
@@ -64,7 +63,7 @@ def retry_after_s(value: str | None, now: float | None = None) -> float | None:
         at = parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, at - (time.time() if now is None else now))
+    return max(0.0, at - time.time())
 
 
 def retry_after(seconds: float) -> tuple[bytes, bytes]:

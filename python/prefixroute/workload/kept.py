@@ -162,19 +162,14 @@ def _in_folder(folder: Path) -> KeptRequests:
     return KeptRequests(partial(KeptParts.of, folder), folder)
 
 
-class _Table:
-    """Numbers for values that repeat."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Hashable, int] = {}
-
-    def number(self, value: Hashable | None) -> int:
-        return -1 if value is None else self.numbers.setdefault(value, len(self.numbers))
+def _number(value: Hashable | None, known: dict[Hashable, int]) -> int:
+    """Return the number of a value that may repeat; a new one gets the next."""
+    return -1 if value is None else known.setdefault(value, len(known))
 
 
 def _write(workload: Workload, folder: Path) -> int:
     """Write the requests of ``workload`` and return how many there are."""
-    tables = {name: _Table() for name in (*_KEYS, "attrs")}
+    tables: dict[str, dict[Hashable, int]] = {name: {} for name in (*_KEYS, "attrs")}
     entries: dict[int, CacheEntry] = {}
     count = 0
     with (folder / _HASHES).open("wb") as hashes, (folder / _ROWS).open("wb") as rows:
@@ -185,15 +180,15 @@ def _write(workload: Workload, folder: Path) -> int:
                 hashes.write(request.masked.context.array.tobytes())
             if request.entry is not None:
                 entries[count - 1] = request.entry
-    named = {name: list(table.numbers) for name, table in tables.items()}
+    named = {name: list(table) for name, table in tables.items()}
     (folder / _TABLES).write_bytes(pickle.dumps((workload.block_size, named, entries)))
     return count
 
 
-def _row(request: Request, tables: dict[str, _Table]) -> bytes:
+def _row(request: Request, tables: dict[str, dict[Hashable, int]]) -> bytes:
     same = request.context is request.prompt
-    keys = (tables[name].number(getattr(request, name)) for name in _KEYS)
-    attrs = tables["attrs"].number(tuple(request.attrs.items()) or None)
+    keys = (_number(getattr(request, name), tables[name]) for name in _KEYS)
+    attrs = _number(tuple(request.attrs.items()) or None, tables["attrs"])
     reported = -1 if request.reported_hit_tokens is None else request.reported_hit_tokens
     masked = (-1, 0) if request.masked is None else (len(request.masked.context), len(request.masked.prompt))
     return np.array(

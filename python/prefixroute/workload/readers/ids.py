@@ -72,15 +72,14 @@ def full_blocks(
     return hashed(joined_ids(ids) if chained else ids, tokens, block_size)
 
 
-def joined_ids(ids: NDArray[np.uint64], before: int = 0, at: int = 0) -> NDArray[np.uint64]:
+def joined_ids(ids: NDArray[np.uint64], before: int = 0) -> NDArray[np.uint64]:
     """Return for each id a number that is made of it and of all before it, in their order.
 
     Args:
         ids: of blocks.
         before: the number of the block before the first, or 0.
-        at: how many blocks stand before the first.
     """
-    places = np.arange(2 * at + 1, 2 * (at + len(ids)) + 1, 2, dtype=np.uint64)
+    places = np.arange(1, 2 * len(ids) + 1, 2, dtype=np.uint64)
     with np.errstate(over="ignore"):
         return np.uint64(before) + np.cumsum(scattered(ids) * (places * _ODD | np.uint64(1)), dtype=np.uint64)
 
