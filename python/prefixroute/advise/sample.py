@@ -92,12 +92,8 @@ class Measure:
             arrival, first, finish = (
                 log.column(name).astype(np.float64) for name in ("arrival", "first_token", "finish")
             )
-            ttft, e2e, decode, gaps = (
-                first - arrival,
-                finish - arrival,
-                finish - first,
-                log.column("output").astype(np.float64) - 1,
-            )
+            ttft, e2e, decode = first - arrival, finish - arrival, finish - first
+            gaps = log.column("output").astype(np.float64) - 1
         usd = (self.cost.usd(prefill) * MILLION)[order]
         plain = outcome.usd_per_million_requests
         uneven = outcome.usd_per_million_requests_busiest / plain if plain else 1.0

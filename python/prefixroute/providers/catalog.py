@@ -14,7 +14,7 @@ from typing import Any
 
 from prefixroute.costmodel.assumption import GIVEN
 from prefixroute.errors import ConfigError
-from prefixroute.validation import check_choice, check_float, check_given, check_int, did_you_mean, shown
+from prefixroute.validation import check_choice, check_fields, check_float, check_given, check_int, did_you_mean, shown
 
 KINDS = ("marks", "automatic", "keyed", "stored")
 """How a prompt gets into a cache: by marks in it, by itself, helped by a routing key, or as an object one makes."""
@@ -159,8 +159,8 @@ class Price:
 
     def __post_init__(self) -> None:
         """Check every figure."""
-        for name in ("input", "output", "read", "storage_per_hour"):
-            check_float(f"the {name} price", getattr(self, name), 0, MOST_USD)
+        rates = ("input", "output", "read", "storage_per_hour")
+        check_fields(self, check_float, *rates, called="the {} price", low=0, high=MOST_USD)
         for lifetime, price in self.write.items():
             check_float(f"the write price of {lifetime}", price, 0, MOST_USD)
         check_int("above_tokens", self.above_tokens, 0, MOST_TOKENS)

@@ -257,19 +257,16 @@ class TimedRun:
         self.front.remove(name)
         self.fleet.remove(name)
         for number in numbers:
-            request, ticket = self._flights[number]
-            self._submit(number, request, self._reroute(request, ticket, name))
-            self.retried += 1
+            self._submit(number, *self._reroute(number, name))
         for number in bereft:
-            request, ticket = self._flights[number]
-            following = self._reroute(request, ticket, name)
-            self._flights[number] = request, following
+            self._flights[number] = _, following = self._reroute(number, name)
             self._cluster.redirect(number, self._replicas[following.replicas[-1]].number)
-            self.retried += 1
+        self.retried += len(numbers) + len(bereft)
 
-    def _reroute(self, request: Request, ticket: Ticket | PairTicket | None, died: str) -> Ticket | PairTicket:
+    def _reroute(self, number: int, died: str) -> tuple[Request, Ticket | PairTicket]:
+        request, ticket = self._flights[number]
         try:
-            return self.front.retry(request, ticket, died, self.now)
+            return request, self.front.retry(request, ticket, died, self.now)
         except NoReplicaError as error:
             raise ConfigError(f"the last replica died at {self.now:g} s with requests in flight") from error
 

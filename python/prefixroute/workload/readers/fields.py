@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,9 @@ class FieldMap:
         """
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FieldMapError(f"cannot read a field map from {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise FieldMapError(f"cannot read a field map from {path}: {error}") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise FieldMapError(f"cannot read a field map from {path}: {why}") from error
         except RecursionError:
             raise FieldMapError(f"cannot read a field map from {path}: it is nested too deep") from None
         return cls.from_table(table, str(path))
@@ -174,7 +173,7 @@ class Finder:
     Texts that are parsed on the way are parsed once a row.
     """
 
-    __slots__ = ("_found", "_layouts", "_parsed", "_paths", "_row", "_tried")
+    __slots__ = ("_found", "_parsed", "_paths", "_row", "_tried", "_tried_for")
 
     def __init__(self, paths: Mapping[str, tuple[str, ...]]) -> None:
         """Take the paths to try."""
@@ -182,19 +181,13 @@ class Finder:
         self._found: dict[str, tuple[str, ...]] = {}
         self._row: dict[str, Any] = {}
         self._tried = self._paths
-        self._layouts: dict[tuple[str, ...], dict[str, list[tuple[str, ...]]]] = {}
+        self._tried_for = lru_cache(maxsize=_MOST_LAYOUTS)(self._for)
         self._parsed: dict[int, Any] = {}
 
     def take(self, row: dict[str, Any]) -> None:
         """Look at this row from now on."""
         self._row, self._parsed = row, {}
-        keys = tuple(row)
-        tried = self._layouts.get(keys)
-        if tried is None:
-            if len(self._layouts) == _MOST_LAYOUTS:
-                self._layouts.clear()
-            tried = self._layouts[keys] = self._for(keys)
-        self._tried = tried
+        self._tried = self._tried_for(tuple(row))
 
     def _for(self, keys: tuple[str, ...]) -> dict[str, list[tuple[str, ...]]]:
         """Return the paths that can lead to anything in a row of these keys."""
