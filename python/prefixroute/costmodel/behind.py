@@ -36,7 +36,8 @@ def figures_behind(cost: CostModel) -> Iterator[Assumption]:
         yield _stated("model_kv_bytes_per_token_at_most", model.kv_bytes_per_token_at_most, "bytes", model.source)
     if model.notes:
         yield Assumption("model_note", "; ".join(model.notes), "", model.source, assumed=True)
-    yield from _widths(cost)
+    yield _width(cost, "weight_bytes", "weight", model.weight_source, "bf16, nothing says how weights are stored")
+    yield _width(cost, "kv_bytes", "number", model.kv_source, "bf16, vLLM's default for kv_cache_dtype")
     yield from _speeds(cost, default)
     yield _asked(cost, "memory_share", cost.memory_share, "of GPU memory", _ENGINE)
     unit = f"GPU{'s' * (cost.tensor_parallel != 1)} per replica"
@@ -55,21 +56,10 @@ def _asked(cost: CostModel, name: str, value: float | str, unit: str, source: st
     return Assumption.of(name, value, unit, source, given=cost.is_given(name))
 
 
-def _widths(cost: CostModel) -> Iterator[Assumption]:
-    """Yield the widths of weights and of the cache, as the user or the model's file says, or as they are assumed."""
-    model = cost.model
-    for name, value, unit, said, usual in (
-        (
-            "weight_bytes",
-            model.weight_bytes,
-            "weight",
-            model.weight_source,
-            "bf16, nothing says how weights are stored",
-        ),
-        ("kv_bytes", model.kv_bytes, "number", model.kv_source, "bf16, vLLM's default for kv_cache_dtype"),
-    ):
-        row = _asked(cost, name, value, f"bytes per {unit}", said or usual)
-        yield replace(row, assumed=row.assumed and not said)
+def _width(cost: CostModel, name: str, unit: str, said: str, usual: str) -> Assumption:
+    """Return the row of a width of the model's, which its config says or does not."""
+    row = _asked(cost, name, getattr(cost.model, name), f"bytes per {unit}", said or usual)
+    return replace(row, assumed=row.assumed and not said)
 
 
 def _speeds(cost: CostModel, default: str) -> Iterator[Assumption]:

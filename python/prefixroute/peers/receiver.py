@@ -55,7 +55,7 @@ class Receiver:
             "retracted": self._retracted,
             "ended": self._ended,
             "beat": self._beat,
-            "held": self._held,
+            "held": self._believe,
             "missing": self._missing,
             "chain": self._chain,
         }
@@ -94,7 +94,7 @@ class Receiver:
             else:
                 do(peer, now, *work[1:])
 
-    def _believe(self, peer: Peer, held: Held, now: float) -> Believed | None:
+    def _believe(self, peer: Peer, now: float, held: Held) -> Believed | None:
         """Believe that a replica holds a chain; ask for what it goes on behind if that is missing."""
         slot, generation, blocks, known, parent, rest = held
         member = self._state.fleet.by_slot[slot]
@@ -110,7 +110,7 @@ class Receiver:
 
     def _booked(self, peer: Peer, now: float, attempt: int, held: Held) -> None:
         if attempt not in peer.believed:
-            believed = self._believe(peer, held, now)
+            believed = self._believe(peer, now, held)
             if believed is not None:
                 peer.believed[attempt] = believed
 
@@ -122,16 +122,13 @@ class Receiver:
     def _ended(self, peer: Peer, now: float, attempt: int, held: Held | None) -> None:
         peer.believed.pop(attempt, None)
         if held is not None:
-            self._believe(peer, held, now)
+            self._believe(peer, now, held)
 
     def _beat(self, peer: Peer, _now: float, sequence: int) -> None:
         if peer.believed:
             is_open = self._inbox.is_open
             for attempt in [each for each in peer.believed if each < sequence and not is_open(peer.ident, each)]:
                 peer.believed.pop(attempt, None)
-
-    def _held(self, peer: Peer, now: float, held: Held) -> None:
-        self._believe(peer, held, now)
 
     def _missing(self, _peer: Peer, now: float, asked: int, known: int, parent: int) -> None:
         if asked == self._ident and self._missing_chains.is_due(known, parent, now):

@@ -175,21 +175,16 @@ class Registers:
 
     def _apply(self, member: Member, told: Register, now: float) -> None:
         """Make a member what a register says."""
-        name, incarnation = member.name, told.incarnation
-        self._applies = True
-        try:
-            if member.replica.incarnation != incarnation:
-                changed = replace(member.replica, incarnation=incarnation)
-                self._change(lambda state: membership.change(state, name, changed, now))
-            if told.until is not None and told.until > now:
-                until = told.until
-                if (member.state, member.resume_at) != (SUSPENDED, until):
-                    self._change(lambda state: membership.suspend_until(state, name, until))
-            elif told.until is None and (member.state != told.state or member.resume_at is not None):
-                self._change(lambda state: membership.set_state(state, name, told.state, now))
-            self._seen[name] = self._of(member)
-        finally:
-            self._applies = False
+        name, until = member.name, told.until
+        if member.replica.incarnation != told.incarnation:
+            changed = replace(member.replica, incarnation=told.incarnation)
+            self.silently(lambda state: membership.change(state, name, changed, now))
+        if until is not None and until > now:
+            if (member.state, member.resume_at) != (SUSPENDED, until):
+                self.silently(lambda state: membership.suspend_until(state, name, until))
+        elif until is None and (member.state != told.state or member.resume_at is not None):
+            self.silently(lambda state: membership.set_state(state, name, told.state, now))
+        self._seen[name] = self._of(member)
 
     def silently(self, change: Callable[[RouterState], object]) -> None:
         """Make a change that a peer has made, and tell nobody."""

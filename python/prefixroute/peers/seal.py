@@ -75,14 +75,11 @@ class Terms(NamedTuple):
 
     def differences(self, theirs: Terms) -> str:
         """Return in words what a router with other terms has otherwise; empty if nothing."""
-        found = [
-            f"{name} {their} there, {own} here"
-            for name, their, own in (
-                ("message version", theirs.version, self.version),
-                ("block_size", theirs.block_size, self.block_size),
-            )
-            if their != own
-        ]
+        found = []
+        if theirs.version != self.version:
+            found.append(f"message version {theirs.version} there, {self.version} here")
+        if theirs.block_size != self.block_size:
+            found.append(f"block_size {theirs.block_size} there, {self.block_size} here")
         if theirs.key_mark != self.key_mark:
             found.append("another hash_key")
         if not found and theirs.fingerprint != self.fingerprint:

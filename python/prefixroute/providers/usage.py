@@ -93,14 +93,8 @@ class Usage:
         price = model.price(self.prompt_tokens, self.tier if self.tier in _tiers(model) else STANDARD)
         name = model.mode().lifetime(lifetime).name
         written = sum(price.usd(count, "write", key or name) for key, count in self.write_tokens.items())
-        return written + sum(
-            price.usd(count, kind)
-            for kind, count in (
-                ("input", self.input_tokens),
-                ("read", self.read_tokens),
-                ("output", self.output_tokens),
-            )
-        )
+        others = (("input", self.input_tokens), ("read", self.read_tokens), ("output", self.output_tokens))
+        return written + sum(price.usd(count, kind) for kind, count in others)
 
 
 def reported_tokens(found: Any) -> tuple[int | None, int]:

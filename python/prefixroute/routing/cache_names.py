@@ -55,6 +55,3 @@ class CacheNames(NamedTuple):
             return model
         behind = model.partition(":")[2]
         return behind if behind in self.adapters else ""
-
-
-__all__ = ["MAX_ADAPTERS", "CacheNames"]

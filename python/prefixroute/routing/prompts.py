@@ -272,6 +272,3 @@ def encoder(tokenizer: Any) -> Callable[[str | bytes], Any] | None:
 
 def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
-
-
-__all__ = ["KINDS", "Prompts", "TextLength", "but_last", "check_prompts", "encoder"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from typing import Any, NamedTuple, TypeAlias
 
 from prefixroute.routing import RouterState
@@ -61,13 +62,7 @@ def metrics_text(state: RouterState, shadows: Shadows, now: float, watched: Watc
 
 
 def _of_all(*path: str) -> Callable[[Scrape], float]:
-    def read(scrape: Scrape) -> float:
-        found: Any = scrape.numbers
-        for field in path:
-            found = found[field]
-        return found  # type: ignore[no-any-return]
-
-    return read
+    return lambda scrape: reduce(getitem, path, scrape.numbers)  # type: ignore[return-value]  # a number at the end
 
 
 def _by_replica(field: str) -> Callable[[Scrape], Samples]:

@@ -188,7 +188,7 @@ def _samples(file: LogFile, options: Options) -> Iterator[FirstRow]:
 
 def _format(sample: FirstRow, options: Options) -> Format:
     if options.format is not None:
-        named = {one.NAME: one for one in FORMATS}
+        named = {known.NAME: known for known in FORMATS}
         check_choice("trace format", options.format, named)
         return named[options.format]
     if options.fields is not None:

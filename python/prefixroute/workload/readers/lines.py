@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from prefixroute.errors import TraceError
@@ -32,9 +33,7 @@ def read_lines(file: LogFile, reading: LogPass) -> Generator[tuple[int, str], No
     """
     most = reading.line_bytes
     with closing(ByteStream(file)) as stream:
-        number = 0
-        while True:
-            number += 1
+        for number in count(1):
             try:
                 line = stream.readline(most + 1)
                 long = len(line) > most
