@@ -50,7 +50,7 @@ class Receiver:
         self._members: dict[int, Member] = {}
         self._version = -1
         self._missing_chains = MissingChains()
-        self._works: dict[str, Callable[..., None]] = {
+        self._works: dict[str, Callable[..., object]] = {
             "booked": self._booked,
             "retracted": self._retracted,
             "ended": self._ended,

@@ -159,7 +159,21 @@ def seen(view: View) -> tuple[Any, ...]:
     return sight, view.slots, view.seed, view.decision_id, view.prompt_tokens, view.request, roster, signals
 
 
-class Compiled(Policy):
+class CompiledRule(Policy):
+    """A policy whose rule is a kernel, and whose fields are its parameters."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        check_parameters(self)
+
+    def kernel(self) -> Kernel:
+        """Return the rule, compiled."""
+        raise NotImplementedError(f"policy {self.name!r} does not override kernel()")
+
+
+class Compiled(CompiledRule):
     """A policy whose rule is a kernel that picks."""
 
     __slots__ = ()
@@ -167,18 +181,10 @@ class Compiled(Policy):
     """Those that its own rule reads; its fallback reads others."""
     fallback: Policy
 
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check_parameters(self)
-
     def required_signals(self) -> frozenset[str]:
         """Return its own signals and those of its fallback, if it has one."""
         fallback: Policy | None = getattr(self, "fallback", None)
         return self.signals if fallback is None else self.signals | fallback.required_signals()
-
-    def kernel(self) -> Kernel:
-        """Return the rule, compiled."""
-        raise NotImplementedError(f"policy {self.name!r} does not override kernel()")
 
     def decide(self, view: View) -> Pick:
         """Return the kernel's pick, or that of the policy that it leaves the decision to."""
@@ -194,18 +200,10 @@ class Compiled(Policy):
         return self.fallback
 
 
-class Scored(Policy):
+class Scored(CompiledRule):
     """A policy whose rule is a kernel that takes the highest of scores."""
 
     __slots__ = ()
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check_parameters(self)
-
-    def kernel(self) -> Kernel:
-        """Return the rule, compiled."""
-        raise NotImplementedError(f"policy {self.name!r} does not override kernel()")
 
     def decide(self, view: View) -> Scores:
         """Return the scores of the kernel."""
@@ -242,9 +240,7 @@ def is_column(values: Any) -> TypeGuard[Column]:
 
 def as_choice(answer: Answer, name: str) -> Pick | Scores:
     """Return ``answer`` as a slot with a reason, or as :class:`Scores`; raise :class:`ConfigError` if it is neither."""
-    if isinstance(answer, Scores):
-        return answer
-    if is_pick(answer):
+    if isinstance(answer, Scores) or is_pick(answer):
         return answer
     if isinstance(answer, np.ndarray) and answer.ndim:
         return Scores(answer, name)

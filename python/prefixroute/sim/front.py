@@ -119,23 +119,13 @@ class Front:
     def _replica(self, name: str) -> Replica:
         return Replica(events=self._events, role=role_of(name, self._split))
 
-    def route(self, request: Request, now: float) -> Ticket:
-        """Pass a request to a router at second ``now``, and book what it decides."""
-        router, attrs = self._asked(request)
-        return router.route(request.prompt, now=now, session=request.session, attrs=attrs)
-
-    def route_pair(self, request: Request, now: float) -> PairTicket:
-        """The same in a split fleet: one replica computes the prompt, another decodes."""
-        router, attrs = self._asked(request)
-        return router.route_pair(request.prompt, now=now, session=request.session, attrs=attrs)
-
-    def _asked(self, request: Request) -> tuple[Router, Mapping[str, object]]:
-        """Return the router that a request is passed to, and its attributes."""
+    def route(self, request: Request, now: float) -> Ticket | PairTicket:
+        """Pass a request to a router at second ``now``, and book what it decides: a pair where the fleet is split."""
         self._hear_of(request)
         router = self._next(request) if self._only is None else self._only
-        if request.document is None:
-            return router, request.attrs
-        return router, {**request.attrs, "document": request.document}
+        route = router.route if self._split is None else router.route_pair
+        attrs = request.attrs if request.document is None else {**request.attrs, "document": request.document}
+        return route(request.prompt, now=now, session=request.session, attrs=attrs)
 
     def retry(self, request: Request, ticket: Ticket | PairTicket | None, died: str, now: float) -> Ticket | PairTicket:
         """Route a request again: by the router that has its ticket, to a replica that has not been tried, or anew.
@@ -147,7 +137,7 @@ class Front:
             now: second of the run.
         """
         if ticket is None:
-            return self.route(request, now) if self._split is None else self.route_pair(request, now)
+            return self.route(request, now)
         self._hear_of(request)
         if isinstance(ticket, Ticket):
             return ticket.retry(now=now)

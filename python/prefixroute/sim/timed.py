@@ -60,9 +60,8 @@ class TimedRun:
     """One timed run, from its first request to its last answer.
 
     Replicas and their clock are a compiled :class:`Cluster`. It is advanced to each arrival, and tells what has
-    happened
-    since: the routers learn of it in that order. Changes of the fleet and late events are on an agenda. What happens at
-    one instant happens in this order: changes, late events, ends of steps, arrivals.
+    happened since: the routers learn of it in that order. Late events are on an agenda. What happens at one instant
+    happens in this order: changes of the fleet, late events, ends of steps, arrivals.
 
     ``retried`` counts requests moved by a death. Events may reach a router, and the fleet change, after the last
     answer: no replica is idle then, for the run is over.
@@ -76,9 +75,6 @@ class TimedRun:
         self.now = 0.0
         self.front = Front(scenario, block_size, self.fleet.stores, lambda: self.now, self.agenda.plan)
         split = scenario.split
-        self._route: Callable[[Request, float], Ticket | PairTicket] = (
-            self.front.route if split is None else self.front.route_pair
-        )
         self._cluster = model.cluster(
             warmup=scenario.warmup,
             late_s=None if scenario.promise is None else scenario.promise.itl_s,
@@ -185,7 +181,7 @@ class TimedRun:
 
     def _arrive(self, request: Request) -> None:
         number = self._arrived
-        ticket = self._route(request, self.now)
+        ticket = self.front.route(request, self.now)
         if not number:
             self._begun = self.now
             self._tells = self._can_tell(request, ticket)

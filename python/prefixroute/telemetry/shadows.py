@@ -190,10 +190,6 @@ class Shadows:
         self.all: dict[str, Shadow] = {}
         self.copies: list[Shadow] = []
 
-    def __bool__(self) -> bool:
-        """Return whether there is any."""
-        return bool(self.all)
-
     @property
     def states(self) -> list[RouterState]:
         """The state of each shadow and copy."""
