@@ -61,6 +61,12 @@ _UNTIED = ("gpt_neox",)
 _PICKED = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts",
 )  # fmt: skip
+_DENSE_WIDTH = (
+    "intermediate_size_mlp", "dense_intermediate_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size",
+)  # fmt: skip
+_EXPERT_WIDTH = (
+    "moe_intermediate_size", "expert_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size",
+)  # fmt: skip
 _SHARED = ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size")
 MOST_LAYERS = 10_000
 
@@ -283,28 +289,14 @@ class TransformerConfig:
         return self._gated(self._expert_width(layer)) * self._expert_input // self.hidden
 
     def _dense_width(self, layer: int) -> int:
-        names = (
-            "intermediate_size_mlp",
-            "dense_intermediate_size",
-            "intermediate_size",
-            "ffn_dim",
-            "n_inner",
-            "ffn_hidden_size",
-        )
-        width = self._fields.size(*names, default=4 * self.hidden if self._kind in _PLAIN else None, layer=layer)
+        default = 4 * self.hidden if self._kind in _PLAIN else None
+        width = self._fields.size(*_DENSE_WIDTH, default=default, layer=layer)
         if self._fields.says("use_double_wide_mlp") and layer >= self.layers - self._shared_layers:
             return 2 * width
         return width // 2 if self._kind == _HALVED else width
 
     def _expert_width(self, layer: int) -> int:
-        names = (
-            "moe_intermediate_size",
-            "expert_intermediate_size",
-            "expert_ffn_hidden_size",
-            "intermediate_size",
-            "ffn_hidden_size",
-        )
-        return self._fields.size(*names, layer=layer)
+        return self._fields.size(*_EXPERT_WIDTH, layer=layer)
 
     def _shared_width(self, layer: int) -> int:
         """Return the width of the experts that every token passes through, all together."""

@@ -214,9 +214,8 @@ class Shadows:
         state = RouterState(replace(live.given, policy=policy, hash_key=key), index)
         copy = self._fresh_copy()
         if copy is None:
-            copy = Shadow(
-                RouterState(replace(live.config, policy=Follow(), decode_policy=Follow(), hash_key=key)), None
-            )
+            followed = replace(live.config, policy=Follow(), decode_policy=Follow(), hash_key=key)
+            copy = Shadow(RouterState(followed), None)
             self.copies.append(copy)
         self.all[name or state.config.policy_name] = Shadow(state, copy)
         self.follows = True

@@ -70,12 +70,5 @@ def documents(seed: int, count: int, block_size: int, arrivals: Arrivals, shape:
         name = f"doc-{seed}-{pick}"
         own = chain(chain_key(seed, "documents.question", number), full, cached // block_size)
         text = BlockHashes(np.concatenate([texts[pick], own]), token_count=cached, block_size=block_size)
-        yield Request(
-            time,
-            text.head(prompt // block_size, prompt),
-            text,
-            prompt,
-            shape.answer_tokens,
-            document=name,
-            entry=CacheEntry(name, shape.document_tokens),
-        )
+        head, entry = text.head(prompt // block_size, prompt), CacheEntry(name, shape.document_tokens)
+        yield Request(time, head, text, prompt, shape.answer_tokens, document=name, entry=entry)

@@ -72,9 +72,6 @@ def few_shot(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: 
         examples = known[path]
         key = chain_key(seed, "few_shot.question", number)
         name = f"shots-{seed}-{'-'.join(map(str, path))}"
-        yield examples.then(key, shape.question_tokens + shape.answer_tokens).request(
-            time,
-            examples.tokens + shape.question_tokens,
-            document=name,
-            entry=CacheEntry(name, examples.tokens, shape.instruction_tokens),
-        )
+        text = examples.then(key, shape.question_tokens + shape.answer_tokens)
+        entry = CacheEntry(name, examples.tokens, shape.instruction_tokens)
+        yield text.request(time, examples.tokens + shape.question_tokens, document=name, entry=entry)

@@ -83,9 +83,8 @@ def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: T
     who = Popularity(stream(seed, "tenants.who"), shares)
     picks = stream(seed, "tenants.slots")
     times = arrivals.times(stream(seed, "tenants.arrivals"))
-    systems = [
-        Text.of(chain_key(seed, "tenants.system", at), shape.system_tokens, block_size) for at in range(len(shares))
-    ]
+    keys = [chain_key(seed, "tenants.system", at) for at in range(len(shares))]
+    systems = [Text.of(key, shape.system_tokens, block_size) for key in keys]
     open_slots = np.maximum(1, np.rint(shares * shape.slots).astype(int)).tolist()
     slots = [[_Slot("", systems[0], shape.turns)] * number for number in open_slots]
     opened = 0
@@ -100,13 +99,8 @@ def tenants(seed: int, count: int, block_size: int, arrivals: Arrivals, shape: T
         prompt_tokens = slot.text.tokens + shape.user_tokens
         slot.text = slot.text.then(key, shape.user_tokens + shape.answer_tokens)
         slot.turn += 1
-        yield slot.text.request(
-            time,
-            prompt_tokens,
-            session=slot.name,
-            tenant=f"tenant-{tenant}",
-            entry=CacheEntry(slot.name, slot.text.tokens),
-        )
+        entry = CacheEntry(slot.name, slot.text.tokens)
+        yield slot.text.request(time, prompt_tokens, session=slot.name, tenant=f"tenant-{tenant}", entry=entry)
 
 
 def read_shares(path: str | Path, model: str) -> tuple[float, ...]:
