@@ -293,3 +293,33 @@ def test_adapters_and_salts_of_events_meet_the_requests_namespaces() -> None:
             until(lambda: router.choose(prompt, namespace=wanted).hit_tokens == 48)
             assert router.choose(prompt).hit_tokens == 0
             assert router.choose(prompt, namespace=Namespace(lora="sql")).hit_tokens == 0
+
+
+def _store(block: int) -> bytes:
+    return msgpack.packb([0.0, [["BlockStored", [block], None, [block] * 16, 16, None, "GPU"]], None])
+
+
+def test_a_replica_that_is_cleared_beside_its_feed_is_read_again() -> None:
+    router = Router({"a": Replica(incarnation="1")}, block_size=16)
+    with EventPublisher() as engine:
+
+        def held() -> list[int]:
+            return [block for block in range(40) if router.choose([block] * 16 + [0]).hit_tokens]
+
+        with router.follow({"a": KvFeed(engine.endpoint, engine.replay)}, options=QUICK) as subscriber:
+            engine.wait_for_subscriber()
+            for number, clear in enumerate(
+                (
+                    lambda: None,
+                    lambda: router.sync({"a": Replica(incarnation="2")}),
+                    lambda: router.clear("a"),
+                    router.clear,
+                )
+            ):
+                clear()
+                for block in range(5 * number, 5 * number + 5):
+                    engine.publish(_store(block))
+                until(lambda count=5 * number + 5: held() == list(range(count)))  # type: ignore[misc]
+            until(lambda: not subscriber.stats()["a"]["degraded"])
+            assert not subscriber.stats()["a"]["partial"]
+            assert subscriber.stats()["a"]["rebuilds"] == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import pytest
 
 from prefixroute import ConfigError, EventError, Router
 from prefixroute.live import LoadPoller, MetricsSource, PollOptions, read_metrics
+from prefixroute.live.metrics import MAX_SERIES
 from waiting import until
 
 VLLM = """\
@@ -92,6 +94,7 @@ def test_metrics_are_read(text: str, options: dict[str, Any], expected: tuple[An
         ("vllm:num_requests_running{ 3", None),
         ('vllm:num_requests_running{model_name=, ="m"} 3', None),
         ("vllm:other 3", "vllm"),
+        ("".join(f'vllm:num_requests_running{{r="{n}"}} 1\n' for n in range(MAX_SERIES + 1)), None),
     ],
 )
 def test_what_is_no_load_is_refused(text: str, engine: str | None) -> None:
@@ -198,6 +201,28 @@ def test_loads_reach_the_router_over_http() -> None:
     assert stats["c"]["failures"] > 1
     assert "500" in stats["c"]["note"]
     assert (stats["d"]["engine"], stats["d"]["age_s"]) == (None, None)
+
+
+def test_what_ends_the_thread_is_raised_in_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> Any:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", none_left)
+    poller = LoadPoller(Router(["a"]), {"a": "http://a"}, options=QUICK)
+    with pytest.raises(OSError, match=rf"\[Errno {errno.EMFILE}\]"):
+        poller.start()
+    poller.close()
+
+
+def test_what_stops_the_start_leaves_a_poller_that_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Thread) -> None:
+        raise KeyboardInterrupt
+
+    poller = LoadPoller(Router(["a"]), {"a": "http://a"}, options=QUICK)
+    monkeypatch.setattr(Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        poller.start()
+    poller.close()
 
 
 @pytest.mark.parametrize("error", [OSError("refused"), ValueError("of a fetch of one's own")], ids=["network", "any"])

@@ -405,6 +405,114 @@ def test_the_whole_buffer_is_not_asked_for_where_that_cannot_help() -> None:
     assert late.sequence.refill() == []  # the buffer does not reach back
 
 
+def restarted_while(one: Reader, published: int) -> None:
+    """Replace the process, whose replays are answered before anybody is connected to its publisher."""
+    one.process = Process("q", keep=one.process.keep)
+    for _ in range(published):
+        one.process.publish()
+
+
+@pytest.mark.parametrize("lost", [frozenset(), frozenset({4})], ids=["all answers", "one answer lost"])
+def test_a_batch_that_waits_is_not_applied_to_the_next_process(lost: frozenset[int]) -> None:
+    one = joined(5, 3)
+    one.live(4)  # 3 is lost, and the engine hangs
+    one.take(one.sequence.replay_ended(marked=False))
+    one.take(one.sequence.replay_ended(marked=False))
+    assert one.asked == [2, 2, 0]
+    restarted_while(one, 8)
+    one.answer(lost=lost)
+    assert one.held == [payload for _, payload in one.process.batches]
+    one.take(one.sequence.connected())
+    one.answer()
+    assert one.all_held
+    assert not one.sequence.degraded
+
+
+def test_a_batch_of_a_late_reader_is_not_applied_to_the_next_process() -> None:
+    one = reader(5)
+    one.take(one.sequence.connected())
+    one.live(4)
+    restarted_while(one, 4)
+    one.answer()
+    assert one.held == [b"q0", b"q1", b"q2", b"q3"]
+
+
+def test_published_batches_of_the_answering_process_are_taken_once_both_have_brought_one() -> None:
+    one = reader(6)
+    one.take(one.sequence.connected())
+    one.live(3, 5)
+    for number, payload in one.process.batches[:3]:
+        one.take(one.sequence.replayed(number, payload))
+    assert one.held == [b"p0", b"p1", b"p2"]
+    one.take(one.sequence.replayed(3, b"p3"))
+    one.take(one.sequence.replayed(4, b"p4"))
+    assert one.all_held
+    one.process.publish()
+    one.live(6)
+    assert one.all_held
+
+
+def test_a_replay_of_another_engine_does_not_take_the_place_of_what_is_published() -> None:
+    one = joined(5, 5)
+    one.take(one.sequence.connected())
+    one.answer()
+    one.process.publish()
+    one.live(5)
+    mine, one.process = one.process, Process("other")
+    for _ in range(9):
+        one.process.publish()
+    one.take(one.sequence.audit())
+    one.answer()
+    assert one.held == [payload for _, payload in mine.batches]
+    assert (one.sequence.contradicted, one.sequence.degraded, one.sequence.stats.restarts) == (True, True, 0)
+    one.process = mine
+    mine.publish()
+    mine.publish()
+    asked = len(one.asked)
+    one.live(7)
+    assert (len(one.asked), one.sequence.waiting) == (asked, 1)
+    one.take(one.sequence.distrust())
+    assert (one.held, one.sequence.partial, one.sequence.degraded) == ([b"p7"], True, True)
+    one.take(one.sequence.connected())
+    assert (one.sequence.contradicted, one.sequence.asking) == (False, True)
+
+
+def test_what_a_replay_of_another_engine_has_brought_is_forgotten_with_it() -> None:
+    one = reader(9)
+    one.take(one.sequence.connected())
+    one.answer()
+    assert one.all_held
+    one.process = Process("mine")
+    for _ in range(6):
+        one.process.publish()
+    one.live(5)
+    assert one.sequence.contradicted
+    one.take(one.sequence.distrust())
+    assert one.held == [b"mine5"]
+    assert one.sequence.partial
+
+
+def test_a_replica_that_somebody_else_has_cleared_is_read_again() -> None:
+    one = joined(5, 5)
+    one.held.clear()
+    one.take(one.sequence.emptied())
+    assert one.sequence.degraded
+    one.process.publish()
+    one.live(5)
+    one.answer()
+    assert one.all_held
+    assert (one.clears, one.asked[-1], one.sequence.partial) == (["joined", "emptied"], 0, False)
+
+
+def test_a_replica_without_replay_that_somebody_else_has_cleared_is_known_in_part() -> None:
+    one = reader(3, can_replay=False)
+    one.live(0, 1)
+    one.held.clear()
+    one.take(one.sequence.emptied())
+    one.live(2)
+    assert (one.held, one.sequence.partial) == ([b"p2"], True)
+
+
 @pytest.mark.parametrize("bound", [0, -1, 1.5])
 @pytest.mark.parametrize("name", ["max_pending", "max_bytes"])
 def test_a_bound_is_checked(name: str, bound: object) -> None:

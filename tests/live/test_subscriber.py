@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgpack
 import pytest
+import zmq
 
 from prefixroute import ConfigError, EventError, UnknownReplicaError
 from prefixroute.live import FollowOptions, KvFeed, Subscriber
@@ -403,6 +406,73 @@ def test_blocks_behind_an_unknown_parent_that_a_replay_brings_are_read_again_onc
         engine.publish()
         until(lambda: held.held["a"] == engine.published and subscriber.stats()["a"]["rebuilds"] == 1)
         assert (subscriber.stats()["a"]["applied"], held.clears) == (7 + 7, 2)
+
+
+def test_a_replay_of_another_engine_is_told_and_not_believed(engine: Engine, held: Held) -> None:
+    with EventPublisher() as other:
+        for number in range(8):
+            other.publish(b"other %d" % number)
+        with Subscriber(held, {"a": KvFeed(engine.publisher.endpoint, other.replay)}, options=QUICK) as subscriber:
+            engine.publisher.wait_for_subscriber()
+            until(lambda: bool(held.held["a"]))  # nothing has told yet that it is of another engine
+            engine.publish(3)
+            until(lambda: subscriber.stats()["a"]["wrong_replay"])
+            assert subscriber.stats()["a"]["degraded"]
+            until(lambda: bool(engine.publish()) or held.held["a"] == engine.published[-len(held.held["a"]) :] != [])
+            until(lambda: bool(engine.publish()) or subscriber.stats()["a"]["received"] >= 40)
+            asked = subscriber.stats()["a"]["replays"]
+            engine.publish(fault="drop")
+            engine.publish(2)
+            until(lambda: held.held["a"] == engine.published[-2:])
+            stats = subscriber.stats()["a"]
+            assert (stats["replays"], stats["degraded"], stats["partial"]) == (asked, True, True)
+
+
+class _Scarce(zmq.Context):  # type: ignore[type-arg]
+    """A context at the limit of open files: it makes no sockets of a kind, so many times."""
+
+    kind, refusals = zmq.DEALER, 0
+
+    def socket(self, kind: int, *args: Any, **options: Any) -> Any:
+        if kind == self.kind and self.refusals > 0:
+            type(self).refusals -= 1
+            raise zmq.ZMQError(errno.EMFILE)
+        return super().socket(kind, *args, **options)
+
+
+@pytest.mark.parametrize("kind", [zmq.DEALER, zmq.SUB, zmq.PAIR])
+def test_a_moment_without_open_files_loses_nothing(
+    engine: Engine, held: Held, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    monkeypatch.setattr(_Scarce, "kind", kind)
+    monkeypatch.setattr(_Scarce, "refusals", 3)
+    monkeypatch.setattr(zmq, "Context", _Scarce)
+    engine.publish(3)
+    with Subscriber(held, {"a": engine.feed}, options=QUICK) as subscriber:
+        until(lambda: held.held["a"] == engine.published)
+        engine.publish()
+        until(lambda: held.held["a"] == engine.published)
+        until(lambda: not subscriber.stats()["a"]["degraded"])
+        assert subscriber.stats()["a"]["failed_sockets"] == (3 if kind == zmq.DEALER else 0)
+
+
+def test_what_stops_the_start_leaves_nothing_open(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    subscriber = Subscriber(held, {"a": KvFeed("tcp://127.0.0.1:1")}, options=QUICK)
+    before = files()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            subscriber.start()
+    assert files() == before
+    subscriber.close()
+    with pytest.raises(ConfigError):
+        subscriber.start()
 
 
 def test_the_engine_may_connect_and_the_subscriber_listen(held: Held) -> None:

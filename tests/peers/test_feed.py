@@ -244,6 +244,16 @@ def test_clear_and_new_epoch_reach_everybody() -> None:
     assert b.choose(prompt(1)).best_hit_tokens == 0
 
 
+def test_a_peer_clears_no_replica_that_reports_its_own_events() -> None:
+    peers, a, b = meshed(2)
+    for router in (a, b):
+        router.apply_stored("r0", [7], parent=None, token_ids=[5] * 16)
+    b.clear("r0")
+    peers.deliver()
+    hits = [router.choose([5] * 16 + [0], candidates=["r0"]).hit_tokens for router in (a, b)]
+    assert hits == [16, 0]
+
+
 def test_a_replica_that_joins_later_takes_its_register() -> None:
     peers, a, b = meshed(2)
     a.add_replica("r9")

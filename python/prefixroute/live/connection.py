@@ -24,7 +24,7 @@ from prefixroute.live.frames import (
     sent_at,
 )
 from prefixroute.live.sequence import Action, Apply, Clear, Sequence, SequenceStats
-from prefixroute.live.subscription import FollowOptions, Subscription, drained
+from prefixroute.live.subscription import KEEPALIVE_S, KEEPALIVE_TRIES, FollowOptions, Subscription, drained
 from prefixroute.validation import shown
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("prefixroute")
 LOAD_QUEUE = 16
 """Load reports that may wait: only the newest matters."""
+VANISHED_S = KEEPALIVE_S * (KEEPALIVE_TRIES + 2)
+"""A connection that is up for so long after its process has ended is not: the transport would have noticed."""
 REFILL_S, REFILL_MAX_S = 10.0, 3_600.0
 """Seconds from one reading of an engine's whole buffer, for blocks behind unknown parents, to the next: they double."""
 
@@ -123,6 +125,10 @@ class Connection:
         self._refill_at, self._refill_s = 0.0, REFILL_S
         self._replay_deadline: float | None = None
         self._replay: Any = None
+        self._retry: tuple[float, int] | None = None  # when to ask again from which number: no socket was to be had
+        self._retries = 0
+        self._contradicted_at: float | None = None  # when a replay was first of another process than what is published
+        self._published_at = self._heard
         self._live = self._subscription(self._events_at, self._topic, bind=feed.bind)
         self._load: Subscription | None = None
         self._add(self._live, self._read_live)
@@ -166,6 +172,8 @@ class Connection:
         for _ in range(made):
             self._heard = self._clock()
             self._do(self._sequence.connected())
+        if not self._live.connected:
+            self._sequence.disconnected()
         for frames in messages:
             batch = read_live(frames)
             if batch is None:
@@ -173,9 +181,10 @@ class Connection:
             elif not batch.topic.startswith(self._topic):
                 self._wrong_topic(batch)
             else:
-                self._heard = self._clock()
+                self._heard = self._published_at = self._clock()
                 self._counts["received"] += 1
                 self._do(self._sequence.live(batch.number, batch.payload))
+        self._judge_replay()
 
     def _read_load(self) -> None:
         for frames in self._load.read()[1] if self._load is not None else ():
@@ -212,6 +221,31 @@ class Connection:
                 self._wrong_topic(batch)
             else:
                 self._do(self._sequence.replayed(batch.number, batch.payload))
+        self._judge_replay()
+
+    def _judge_replay(self) -> None:
+        """Stop asking for replays that are of another engine than what is published.
+
+        An engine that restarts answers so for a moment, until the connection to its former process breaks. A connection
+        that brings batches after that moment, or does not break at all, shows an engine that has not restarted.
+        """
+        if not self._sequence.contradicted:
+            self._contradicted_at = None
+            return
+        if self._contradicted_at is None:
+            self._contradicted_at = self._clock()
+            self._bad("wrong_replay", f"{self._replay_at} answers with other batches than {self._events_at} publishes")
+        silent = self._clock() < self._contradicted_at + VANISHED_S
+        if silent and self._published_at < self._contradicted_at + self._options.audit_s:
+            return
+        if self._sequence.can_replay and self._live.connected:
+            self._end_replay()
+            self._do(self._sequence.distrust())
+
+    def emptied(self) -> None:
+        """Read again what the engine holds: somebody else has cleared the replica."""
+        self._orphaned = False
+        self._do(self._sequence.emptied())
 
     def _wrong_topic(self, batch: Batch) -> None:
         self._listen(every=False)
@@ -292,19 +326,34 @@ class Connection:
     def _begin_replay(self, start: int) -> None:
         """Ask on a socket of its own, so that no answer of an earlier replay can be taken for one of this."""
         self._end_replay()
-        zmq = self._zmq
-        socket = self._replay = self._context.socket(zmq.DEALER)
-        socket.linger = 0
-        socket.rcvhwm = 0  # answers that do not fit are lost without a word
-        socket.maxmsgsize = MAX_MESSAGE_BYTES
-        socket.ipv6 = True
-        socket.connect(self._replay_at)
-        socket.send_multipart(replay_request(start), zmq.NOBLOCK)
+        try:
+            socket = self._asking_socket(start)
+        except self._zmq.ZMQError as error:  # such as too many open files: the replay is as under way as before
+            self._retry = (self._clock() + self._options.back_off(self._retries), start)
+            self._retries += 1
+            self._bad("failed_sockets", f"no replay can be asked for at {self._replay_at}: {error}")
+            return
+        self._replay, self._retries = socket, 0
         self._reactor.add_socket(socket, self._read_replay)
         self._replay_deadline = self._clock() + self._options.replay_timeout_s
 
+    def _asking_socket(self, start: int) -> Any:
+        zmq = self._zmq
+        socket = self._context.socket(zmq.DEALER)
+        try:
+            socket.linger = 0
+            socket.rcvhwm = 0  # answers that do not fit are lost without a word
+            socket.maxmsgsize = MAX_MESSAGE_BYTES
+            socket.ipv6 = True
+            socket.connect(self._replay_at)
+            socket.send_multipart(replay_request(start), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            socket.close()
+            raise
+        return socket
+
     def _end_replay(self) -> None:
-        socket, self._replay, self._replay_deadline = self._replay, None, None
+        socket, self._replay, self._replay_deadline, self._retry = self._replay, None, None, None
         if socket is not None:
             self._reactor.remove_socket(socket)
             socket.close()
@@ -313,7 +362,8 @@ class Connection:
     def deadline(self) -> float:
         """When :meth:`tick` has something to do, unless a message comes first."""
         sockets = [one.deadline for one in (self._live, self._load) if one is not None]
-        times = (self._heard + self._options.audit_s, self._replay_deadline, *sockets)
+        retry = None if self._retry is None else self._retry[0]
+        times = (self._heard + self._options.audit_s, self._replay_deadline, retry, *sockets)
         return min(at for at in times if at is not None)
 
     def tick(self) -> None:
@@ -322,6 +372,8 @@ class Connection:
         for one in (self._live, self._load):
             if one is not None:
                 one.tick(now)
+        if self._retry is not None and now >= self._retry[0]:
+            self._begin_replay(self._retry[1])
         if self._replay_deadline is not None and now >= self._replay_deadline:
             self._end_replay()
             self._do(self._sequence.replay_ended(marked=False))
@@ -330,6 +382,7 @@ class Connection:
             if self._live.connected:
                 self._listen(every=not self._counts["received"] and self._sequence.last is None)
                 self._do(self._sequence.audit())
+        self._judge_replay()
 
     def stats(self) -> dict[str, Any]:
         """Return the state and the counts, see :meth:`Subscriber.stats`."""
@@ -399,6 +452,8 @@ COUNTS = (
     "load_reports",
     "bad_load_reports",
     "wrong_rank",
+    "wrong_replay",
+    "failed_sockets",
 )
 """What a connection counts, beside the counts of its sequence."""
 FEED_COUNTS = (*SequenceStats().to_dict(), *COUNTS)

@@ -13,8 +13,10 @@ from prefixroute.extras import extra_module
 from prefixroute.shipped import shipped_table
 from prefixroute.validation import check_choice
 
-MAX_TEXT_BYTES = 16 << 20
+MAX_TEXT_BYTES = 8 << 20
 """Metrics longer than this are not read."""
+MAX_SERIES = 2_048
+"""Metrics with more series of the load than this are not read: those of all replicas are parsed by one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def read_metrics(text: str, engine: str | None = None, *, rank: int | None = Non
         The figures that the text has; ``None`` for each that it lacks.
 
     Raises:
-        EventError: the text has no metrics of the engine, or is malformed.
+        EventError: the text has no metrics of the engine, too many series of them, or is malformed.
         ConfigError: the engine is not known.
     """
     candidates = [engine_named(engine)] if engine is not None else list(metric_names().values())
@@ -132,6 +134,8 @@ def _figures(series: list[tuple[dict[str, str], float]], names: MetricNames) -> 
 def _samples(text: str, wanted: set[str]) -> Iterator[tuple[str, dict[str, str], float]]:
     """Parse the lines of wanted metrics alone: engines serve thousands of others."""
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in wanted]
+    if len(lines) > MAX_SERIES:
+        raise EventError(f"{len(lines):,} series of {', '.join(sorted(wanted))}: at most {MAX_SERIES:,} are read")
     parse = extra_module("prometheus_client.parser", "events").text_string_to_metric_families
     try:
         for family in parse("\n".join(lines) + "\n"):

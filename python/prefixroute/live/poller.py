@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -118,6 +119,8 @@ class LoadPoller:
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
+        self._closing = False
+        self._error: BaseException | None = None
 
     def remove(self, name: str) -> None:
         """Stop polling a replica.
@@ -154,22 +157,45 @@ class LoadPoller:
 
         Raises:
             ConfigError: it was started before.
+            OSError: there are no files left for its event loop.
         """
         if self._thread is not None or self._task is not None:
             raise ConfigError("a poller runs once: make another")
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="prefixroute-load", daemon=True)
-        self._thread.start()
-        self._ready.wait()
+        self._thread = threading.Thread(target=self._run, name="prefixroute-load", daemon=True)
+        try:
+            self._thread.start()
+            self._ready.wait()
+        except BaseException:  # such as Ctrl-C, with the thread running or not
+            self.close()
+            raise
+        if self._error is not None:
+            self.close()
         return self
 
     def close(self) -> None:
-        """Stop, and wait until it has."""
-        loop, task, thread = self._loop, self._task, self._thread
-        if thread is None or loop is None or task is None:
+        """Stop, and wait until it has. Raise what ended the thread, if anything did."""
+        self._closing = True
+        thread = self._thread
+        if thread is None or thread.ident is None:
             return
-        if thread.is_alive() and not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
+        self._ready.wait()
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(task.cancel)
         thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  # close() raises it in the caller's thread
+            self._error = error
+        finally:
+            self._ready.set()
 
     def __enter__(self) -> Self:
         """Run in a thread, if it does not run already."""
@@ -192,11 +218,12 @@ class LoadPoller:
         """Stop."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                raise ended
 
     async def _serve(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._ready.set()
         try:
             if self._fetch is not None:
                 await self._poll_all(self._fetch)
@@ -208,6 +235,9 @@ class LoadPoller:
             _LOG.debug("polling ends")
 
     async def _poll_all(self, fetch: Fetch) -> None:
+        self._ready.set()
+        if self._closing:
+            return
         await asyncio.gather(*(self._poll(name, replica, fetch) for name, replica in self._replicas.items()))
 
     async def _poll(self, name: str, replica: _Replica, fetch: Fetch) -> None:

@@ -13,6 +13,10 @@ by a reconnect repeat, any of them. :class:`Sequence` is told what arrives and a
   what is held.
 - What cannot be filled is lost. A lost removal would leave blocks that the engine no longer holds, so the replica is
   cleared and rebuilt from whatever the buffer still has.
+- A replay and what is published arrive by two connections, and may be of two processes: an engine that restarts can
+  answer before its publisher is connected again. So a published batch that waits is *unproven* until a number that both
+  have brought has the same content, and no answer of a replay is applied on top of one. Where the contents differ, what
+  waits is dropped.
 - A number that goes back is a restart, unless it is a batch that was applied already: the cache of the new process is
   empty. The rule is that of :meth:`prefixroute.index.PrefixIndex.apply`, and has one owner,
   :class:`prefixroute.index.BatchNumbers`.
@@ -35,7 +39,7 @@ MAX_ASKS = 32
 """Replays for one gap. Each must fill a number or prove it burnt, so more than a few means that an engine is ill."""
 
 
-Reason: TypeAlias = Literal["joined", "restarted", "lost", "orphaned"]
+Reason: TypeAlias = Literal["joined", "restarted", "lost", "orphaned", "emptied", "contradicted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +123,16 @@ class Sequence:
         """Whether the engine may hold blocks that it announced before anything that could be read."""
         self.last: int | None = None
         """Number of the last batch applied from the engine's present process; ``None`` = none yet."""
-        self._can_replay = can_replay
+        self.contradicted = False
+        """Whether a replay and what is published over the present connection are of two processes."""
+        self._has_replay = self._can_replay = can_replay
         self._pending = PendingBatches(max_pending, max_bytes)
         self._numbers = BatchNumbers()
         self._clean = False  # whether nothing was applied since the last Clear
         self._doubt = False  # whether the process may be another since the transport was down
+        self._connected = False
+        self._proven = False  # whether what is published is known to be of the process whose batches were applied
+        self._told = -1  # highest number that a replay brought and that has to wait
         self._asking = False
         self._refilling = False  # whether that replay is of everything, in place of what is held
         self._check: int | None = None  # the number that the first answer must repeat
@@ -137,12 +146,17 @@ class Sequence:
     @property
     def degraded(self) -> bool:
         """Whether batches are missing now, so that the index may be out of date."""
-        return bool(self._pending) or self._doubt or (self._asking and self.last is None)
+        return bool(self._pending) or self._doubt or self.contradicted or (self._asking and self.last is None)
 
     @property
     def waiting(self) -> int:
         """Batches that wait for missing ones."""
         return len(self._pending)
+
+    @property
+    def can_replay(self) -> bool:
+        """Whether replays are asked for over the present connection."""
+        return self._can_replay
 
     @property
     def asking(self) -> bool:
@@ -158,11 +172,17 @@ class Sequence:
         """
         self._asks = 0
         self._pending.clear()  # they may be of another process; the buffer has them too
-        self._seen = -1
+        self._seen = self._told = -1
+        self._proven = self.contradicted = False
+        self._connected, self._can_replay = True, self._has_replay
         if self.last is None:
             return self._join("joined") if self._can_replay else []
         self._doubt = True
         return [self._ask()] if self._can_replay else self._lose()
+
+    def disconnected(self) -> None:
+        """Note that the transport is down."""
+        self._connected = False
 
     def audit(self) -> list[Action]:
         """Ask whether anything was published that did not arrive. For replicas that have been silent for a while."""
@@ -182,6 +202,24 @@ class Sequence:
         self._check, self._refilling = None, True
         return [replace(asked, start=0)]
 
+    def emptied(self) -> list[Action]:
+        """Note that somebody else has cleared the replica: all of it is read again."""
+        self.stats.rebuilds += 1
+        if not self._can_replay:
+            self.partial = self.partial or self.last is not None
+            return []
+        self._forget()
+        return self._join("emptied")
+
+    def distrust(self) -> list[Action]:
+        """Ask for no replay over the present connection: the answers are of another engine than what is published."""
+        self._can_replay = self._asking = False
+        if self._proven:
+            return self._lose() if self._pending else []
+        self._pending.drop(proven=True)
+        self._forget()
+        return self._join("contradicted")
+
     def live(self, number: int, payload: bytes) -> list[Action]:
         """Take in a published batch.
 
@@ -198,7 +236,9 @@ class Sequence:
         seen, self._seen = self._seen, max(number, self._seen)
         if number <= last:
             return self._earlier(number, payload, seen)
-        if number == last + 1 and not self._doubt:
+        if number == last + 1 and not self._doubt and (self._proven or not self._asking):
+            self._proven = True  # the next replay has to repeat this batch
+            self._pending.pop(number)
             return self._advance(number, payload)
         return self._wait(number, payload)
 
@@ -221,18 +261,7 @@ class Sequence:
             return self._checked(number, payload)
         if self._check is not None and self._answers == 2:  # noqa: PLR2004  # the answer after the repeated batch
             self._skipped = number > self._check + 1
-        last = self.last
-        if last is not None and number <= last:
-            return []
-        if last is None:
-            self.partial = number > 0
-        self.stats.filled += 1
-        if last is None or number == last + 1:
-            self._pending.pop(number)
-            return self._advance(number, payload)
-        proof = self._skipped and self._answers == 2  # noqa: PLR2004
-        self._keep(number, payload, always=proof)
-        return []
+        return [] if self.last is not None and number <= self.last else self._new(number, payload)
 
     def replay_ended(self, *, marked: bool = True) -> list[Action]:  # noqa: PLR0911  # a list of cases
         """Note the end of the replay under way: by its end marker, or by silence if not ``marked``.
@@ -275,20 +304,63 @@ class Sequence:
         self._skipped = self._dropped = self._refilling = False
         return Ask(0 if self.last is None else self.last)
 
+    def _new(self, number: int, payload: bytes) -> list[Action]:
+        """Take in an answer with a batch that was not applied."""
+        last = self.last
+        if last is None:
+            self.partial = number > 0
+        self.stats.filled += 1
+        if self._pending.is_unproven(number) and (actions := self._compare(self._pending.get(number), payload)):
+            return actions  # with this one
+        if last is not None and number == last + 1:
+            self._pending.pop(number)
+            return self._advance(number, payload)
+        self._dropped |= self._pending.drop(proven=False, below=number) > 0  # nothing unproven beneath an answer
+        if last is None:
+            self._pending.pop(number)
+            return self._advance(number, payload)
+        proof = self._skipped and self._answers == 2  # noqa: PLR2004
+        self._told = number
+        self._keep(number, payload, proven=True, always=proof)
+        return []
+
     def _earlier(self, number: int, payload: bytes, seen: int) -> list[Action]:
         """Tell a batch that was applied from one of a new process, whose numbers begin at 0 again."""
         # In doubt, a number that is not remembered tells nothing: the replay that is under way will.
+        known = None if self._proven else self._numbers.content_of(number)
+        same = known == BatchNumbers.content(payload)
         if self._numbers.back(number, payload, None if self._doubt or seen < 0 else seen) == "restarted":
+            self.contradicted |= known is not None and not same and not self._doubt
             return self._restart(number, payload)
         self.stats.duplicates += 1
+        return self._agree() if same else []
+
+    def _compare(self, published: bytes | None, answer: bytes) -> list[Action]:
+        """Tell whether a replay and what is published are of one process, by a batch that both have brought."""
+        if published == answer:
+            return self._agree()
+        self.contradicted = True
+        self._pending.drop(proven=False)
         return []
+
+    def _agree(self) -> list[Action]:
+        """Note that they are, and apply what has waited for that."""
+        self._proven, self.contradicted = True, False
+        self._pending.prove()
+        return self._follow()
+
+    def _follow(self) -> list[Action]:
+        """Apply the batches that wait and follow the last one."""
+        if self.last is None or self._doubt or (held := self._pending.pop_proven(self.last + 1)) is None:
+            return []
+        return self._advance(self.last + 1, held)
 
     def _first_live(self, number: int, payload: bytes) -> list[Action]:
         """Take in a published batch before any was applied: what came before it is in the engine's buffer, or gone."""
         if self._can_replay and (number > 0 or self._asking):
-            self._keep(number, payload)
+            self._keep(number, payload, proven=False)
             return [] if self._asking else self._join("joined")
-        self.partial = number > 0
+        self.partial, self._proven = number > 0, True
         return [*self._cleared("joined"), *self._advance(number, payload)]
 
     def _advance(self, number: int, payload: bytes) -> list[Action]:
@@ -300,7 +372,7 @@ class Sequence:
             self._numbers.applied(number, held, burnt=True)  # what it skips was never published, or the replica cleared
             self.last = number
             number += 1
-            held = self._pending.pop(number)
+            held = self._pending.pop_proven(number)
         self.stats.applied += len(actions)
         self._clean = False
         return actions
@@ -309,11 +381,16 @@ class Sequence:
         """Keep a batch until the earlier ones are there, and ask for them."""
         if number in self._pending:
             self.stats.duplicates += 1
+            if not self._proven and not self._pending.is_unproven(number):
+                return self._compare(payload, self._pending.get(number) or b"")
             return []
         if not self._pending and not self._doubt:
             self.stats.gaps += 1
-        self._keep(number, payload)
-        if self._asking:
+        if self._proven or number > self._told:
+            self._keep(number, payload, proven=self._proven)
+        else:
+            self._dropped = True
+        if self._asking or (self.contradicted and self._can_replay):
             return []
         self._asks = 0
         return [self._ask()] if self._can_replay else self._lose()
@@ -335,16 +412,14 @@ class Sequence:
         if number != self._check:
             return self._lose()  # the buffer does not reach back
         if self._repeated != BatchNumbers.content(payload):
-            return self._restart()
+            return self._restarted()
         self._doubt = False
-        following = (self.last or 0) + 1
-        held = self._pending.pop(following)
-        return [] if held is None else self._advance(following, held)
+        return self._follow()
 
     def _unchecked(self, *, silent: bool) -> list[Action]:
         """Decide about a process that did not repeat its last batch."""
         if not silent:
-            return self._restart()  # its numbers end before those of the process that was followed
+            return self._restarted()  # its numbers end before those of the process that was followed
         if self._doubt or self._pending:
             return self._lose()
         self._asks = 0
@@ -358,10 +433,23 @@ class Sequence:
             self.stats.burnt += number - (self.last or 0) - 1
             actions = self._advance(number, payload)
             return [*actions, self._ask()] if self._pending or self._dropped else actions
+        if not again and self._asks < MAX_ASKS and self._pending.drop(proven=False):
+            return [self._ask()]  # what was published is not of this process, or will be among the answers
         if self._answers == 1 and not again:
             self._pending.clear()  # the engine knows nothing of what waits: it is of another process
             return self._lose()
         return self._lose() if self._asks >= MAX_ASKS else [self._ask()]
+
+    def _restarted(self) -> list[Action]:
+        """Begin anew, as a replay has shown a process that is not the one whose batches were applied.
+
+        Not while that one still publishes, as far as is known: then its connection has yet to break, or another engine
+        answers.
+        """
+        if not self._connected or self._doubt or not self._proven:
+            return self._restart()
+        self.contradicted, self._asking, self._asks = True, False, 0
+        return []
 
     def _restart(self, number: int | None = None, payload: bytes = b"") -> list[Action]:
         """Begin anew with an empty cache: the engine's process is another. A batch of it may be at hand."""
@@ -377,15 +465,17 @@ class Sequence:
         """Give the missing batches up: clear the replica, and rebuild it from the engine's buffer."""
         if self._pending and self.last is not None:
             self.stats.lost += self._pending.first - self.last - 1
-        if self._doubt and self._can_replay:
-            self._pending.clear()  # they may be of another process; the buffer has them too
+        if not self._proven:
+            self._pending.drop(proven=True)  # answers of an earlier replay: what is published may be of another process
         self.stats.rebuilds += 1
         self._forget()
         return self._join("lost")
 
     def _forget(self) -> None:
         self.last, self.partial, self._doubt, self._asking, self._asks = None, False, False, False, 0
-        self._refilling = False
+        self._refilling = self._proven = False
+        self._told = -1
+        self._pending.doubt()
         self._numbers.clear()
 
     def _join(self, reason: Reason) -> list[Action]:
@@ -399,7 +489,8 @@ class Sequence:
         if not self._pending:
             return []
         number, payload = self._pending.pop_first()
-        self.partial = number > 0
+        self.partial, self._proven = number > 0, True
+        self._pending.prove()
         actions = self._advance(number, payload)
         return [*actions, self._ask()] if self._pending and self._can_replay else actions
 
@@ -408,7 +499,7 @@ class Sequence:
         clean, self._clean = self._clean, True
         return [] if clean else [Clear(reason)]
 
-    def _keep(self, number: int, payload: bytes, *, always: bool = False) -> None:
+    def _keep(self, number: int, payload: bytes, *, proven: bool, always: bool = False) -> None:
         """Let a batch wait; beyond the bound it is dropped, and asked for again later, unless it ``always`` waits."""
-        if not self._pending.put(number, payload, always=always):
+        if not self._pending.put(number, payload, proven=proven, always=always):
             self._dropped = True

@@ -57,7 +57,9 @@ class Subscriber:
         self._closing = False
         self._runner: threading.Thread | asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        self._emptied: SimpleQueue[str] = SimpleQueue()
         self._unopened: dict[str, str] = {}  # feeds without a connection, and why
+        self._later: dict[str, tuple[float, int, KvFeed]] = {}  # of these: when to try again, and how often that was
         self._pipe: tuple[int, int] | None = None  # written to wake whoever waits for the sockets
         self._pipe_lock = threading.RLock()  # a signal handler may remove a replica while another call wakes
         for name, feed in feeds.items():
@@ -89,6 +91,15 @@ class Subscriber:
         self._wanted.put((name, None))
         self._wake()
 
+    def emptied(self, name: str) -> None:
+        """Tell that a replica was cleared by somebody else: what its engine holds is read again, as far as that can be.
+
+        Args:
+            name: of the replica.
+        """
+        self._emptied.put(name)
+        self._wake()
+
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the state of each feed by replica.
 
@@ -107,8 +118,18 @@ class Subscriber:
         """Run in a daemon thread. Returns itself."""
         self._begin()
         self._poller = self._zmq.Poller()
-        self._runner = threading.Thread(target=self._run, name="prefixroute-events", daemon=True)
-        self._runner.start()
+        thread = threading.Thread(target=self._run, name="prefixroute-events", daemon=True)
+        try:
+            thread.start()
+        except BaseException:  # such as Ctrl-C, with the thread running or not
+            self._closing = True
+            self._wake()
+            if thread.ident is None:
+                self._finish()
+            else:
+                thread.join()
+            raise
+        self._runner = thread
         return self
 
     def close(self) -> None:
@@ -153,10 +174,10 @@ class Subscriber:
     def _begin(self) -> None:
         if self._runner is not None or self._closing:
             raise ConfigError("a subscriber runs once: make another")
-        self._context = self._zmq.Context()
-        self._pipe = os.pipe()
-        for end in self._pipe:
+        pipe = os.pipe()
+        for end in pipe:
             os.set_blocking(end, False)
+        self._pipe, self._context = pipe, self._zmq.Context()
 
     def _run(self) -> None:
         try:
@@ -185,6 +206,10 @@ class Subscriber:
                     os.read(socket, 4096)
             elif (handler := self._handlers.get(socket)) is not None:
                 self._handle(handler)
+        while not self._emptied.empty():
+            connection = self._connections.get(self._emptied.get())
+            if connection is not None:
+                self._handle(connection.emptied)
         now = self._clock()
         for name, connection in list(self._connections.items()):
             if connection.closed:
@@ -208,20 +233,28 @@ class Subscriber:
         while not self._wanted.empty():
             name, feed = self._wanted.get()
             self._drop(name)
+            self._later.pop(name, None)
             if feed is None:
                 self._unopened.pop(name, None)
             else:
-                self._open(name, feed)
+                self._open(name, feed, 0)
+        now = self._clock()
+        for name, (at, tries, feed) in list(self._later.items()):
+            if at <= now:
+                self._open(name, feed, tries)
 
-    def _open(self, name: str, feed: KvFeed) -> None:
+    def _open(self, name: str, feed: KvFeed, tries: int) -> None:
+        """Open a feed's sockets, or try again later: files may have run out, or an address be in use."""
         try:
             self._connections[name] = Connection(
                 self._context, name, feed, sink=self._sink, reactor=self, options=self._options, clock=self._clock
             )
         except ConfigError as error:
             self._unopened[name] = str(error)
+            self._later[name] = (self._clock() + self._options.back_off(tries), tries + 1, feed)
         else:
             self._unopened.pop(name, None)
+            self._later.pop(name, None)
 
     def _drop(self, name: str) -> None:
         connection = self._connections.pop(name, None)
@@ -233,7 +266,10 @@ class Subscriber:
         if not self._wanted.empty():
             return 0
         now = self._clock()
-        due = min((connection.deadline - now for connection in self._connections.values()), default=_LONGEST_WAIT_S)
+        dues = [connection.deadline for connection in self._connections.values()] + [
+            one[0] for one in self._later.values()
+        ]
+        due = min(dues, default=now + _LONGEST_WAIT_S) - now
         return max(0, min(round(due * 1000) + 1, round(_LONGEST_WAIT_S * 1000)))
 
     def add_socket(self, socket: Any, handler: Callable[[], None]) -> None:
@@ -267,9 +303,9 @@ class Subscriber:
     def _finish(self) -> None:
         for name in list(self._connections):
             self._drop(name)
-        if self._context is not None:
-            self._context.destroy(linger=0)
-            self._context = None
+        context, self._context = self._context, None
+        if context is not None:
+            context.destroy(linger=0)
         with self._pipe_lock:
             pipe, self._pipe = self._pipe, None
         for end in pipe or ():

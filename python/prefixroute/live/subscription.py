@@ -58,6 +58,14 @@ class FollowOptions:
         check_int("queue_bytes", self.queue_bytes, 1)
         check_int("max_pending", self.max_pending, 1)
 
+    def back_off(self, in_vain: int) -> float:
+        """Return the seconds to wait after so many attempts in vain.
+
+        Args:
+            in_vain: attempts before the last one.
+        """
+        return min(self.reconnect_s * 2.0 ** min(in_vain, _MAX_DOUBLINGS), self.reconnect_max_s)
+
     @property
     def messages(self) -> int:
         """Messages that may wait in the transport, however long they are."""
@@ -100,8 +108,18 @@ class Subscription:
         self._trying = False
         self._in_vain = 0  # attempts in a row that brought no message
         self._left: list[list[bytes]] = []  # what the last connection brought
-        self.socket, self.monitor = context.socket(zmq.SUB), context.socket(zmq.PAIR)
-        self.socket.rcvhwm, self.socket.maxmsgsize = options.messages, MAX_MESSAGE_BYTES
+        self.socket = context.socket(zmq.SUB)
+        self.monitor: Any = None
+        try:
+            self._open(context, topic)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    def _open(self, context: Any, topic: bytes) -> None:
+        zmq = self._zmq
+        self.monitor = context.socket(zmq.PAIR)
+        self.socket.rcvhwm, self.socket.maxmsgsize = self._options.messages, MAX_MESSAGE_BYTES
         # The transport never connects again where a message is too long or the other side speaks something else, and
         # connects without back-off where it hangs up. So it is told to leave that.
         self.socket.reconnect_ivl = -1
@@ -113,19 +131,16 @@ class Subscription:
         place = _MONITOR.format(next(_NUMBERS))
         self.socket.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
         self.monitor.connect(place)
-        try:
-            if bind:
-                self.socket.bind(address)
-            else:
-                self._attempt()
-        except zmq.ZMQError:
-            self.close()
-            raise
+        if self._bind:
+            self.socket.bind(self.address)
+        else:
+            self._attempt()
 
     def close(self) -> None:
         """Close both sockets."""
-        self.socket.disable_monitor()
-        self.monitor.close()
+        if self.monitor is not None:
+            self.socket.disable_monitor()
+            self.monitor.close()
         self.socket.close()
 
     def read(self) -> tuple[int, list[list[bytes]]]:
@@ -173,8 +188,7 @@ class Subscription:
         self._in_vain = 0 if lasted or self._left else self._in_vain + 1
         with contextlib.suppress(self._zmq.ZMQError):
             self.socket.disconnect(self.address)
-        wait = options.reconnect_s * 2 ** min(max(0, self._in_vain - 1), _MAX_DOUBLINGS)
-        self.deadline = now + min(wait, options.reconnect_max_s)
+        self.deadline = now + options.back_off(max(0, self._in_vain - 1))
 
     def tick(self, now: float) -> None:
         """Begin the next attempt, or give up one that nobody answers, if that is due."""
@@ -182,8 +196,11 @@ class Subscription:
             return
         if self._trying:
             self._ended()
-        else:
+            return
+        try:
             self._attempt()
+        except self._zmq.ZMQError:  # such as too many open files
+            self._ended()
 
 
 def drained(socket: Any, most: int | None = DRAIN) -> list[list[bytes]]:

@@ -245,7 +245,7 @@ class PeerFeed:
             self.registers.silently(membership.new_epoch)
             return
         member = self._receiver.named(mark)
-        if member is not None:
+        if member is not None and not member.replica.events:  # else its own events say so
             name = member.name
             self.registers.silently(lambda state: membership.clear(state, name))
 

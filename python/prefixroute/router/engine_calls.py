@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,9 +166,22 @@ class EngineCalls(FleetCalls):
             known = self.replica(name)
             if known.capacity_tokens is None and feed.capacity_tokens is not None:
                 self._learn(name, replace(known, capacity_tokens=feed.capacity_tokens))
-        subscriber = Subscriber(self, feeds, options=options)
+        subscriber = Subscriber(FeedSink(self, self._clear_for_feed), feeds, options=options)
         self._watching.append(subscriber)
+        self._state.on_cleared = self._tell_feeds
         return subscriber.start() if start else subscriber
+
+    def _clear_for_feed(self, name: str) -> None:
+        """Clear a replica as its own feed asks for, which need not be told of it."""
+        self._change(lambda state: state.belief.clear(state.fleet[name].name))
+        if self._peers is not None:
+            self._peers.cleared(name)
+
+    def _tell_feeds(self, name: str) -> None:
+        """Let a feed read again what the engine holds, as somebody else has cleared the replica."""
+        for watch in self._watching:
+            if isinstance(watch, Subscriber):
+                watch.emptied(name)
 
     def _learn(self, name: str, replica: Replica) -> None:
         now = self._time(None)
@@ -204,3 +217,47 @@ class EngineCalls(FleetCalls):
         poller = LoadPoller(self, sources, options=options)
         self._watching.append(poller)
         return poller.start() if start else poller
+
+
+class FeedSink:
+    """What the feeds of :meth:`EngineCalls.follow` are applied to: a router that does not tell them of their own clears.
+
+    Args:
+        router: the router.
+        clear: clears a replica.
+    """
+
+    def __init__(self, router: EngineCalls, clear: Callable[[str], None]) -> None:
+        self._router, self._clear = router, clear
+
+    def apply(self, name: str, payload: bytes) -> Heard:
+        """Apply one batch, see :meth:`EngineCalls.apply`.
+
+        Args:
+            name: of the replica.
+            payload: the batch.
+
+        Returns:
+            What the batch did.
+        """
+        return self._router.apply(name, payload)
+
+    def clear(self, name: str) -> None:
+        """Forget what a replica holds.
+
+        Args:
+            name: of the replica.
+        """
+        self._clear(name)
+
+    def update_load(self, name: str, **loads: float | None) -> bool:
+        """Keep a report of a replica's load, see :meth:`EngineCalls.update_load`.
+
+        Args:
+            name: of the replica.
+            loads: fields of :class:`~prefixroute.types.LoadReport`.
+
+        Returns:
+            Whether the report was kept.
+        """
+        return self._router.update_load(name, **loads)

@@ -77,7 +77,7 @@ def change(state: RouterState, name: str, replica: Replica | None, now: float) -
     if replica.events:
         state.belief.expect_events(name)
     if replica.incarnation != member.replica.incarnation:
-        state.belief.clear(name)
+        clear(state, name)
         state.fleet.renew(member, now)
     member.replica = replica  # last: until then the same change may be made again
     state.fleet.refresh()
@@ -133,6 +133,9 @@ def new_epoch(state: RouterState) -> None:
 def clear(state: RouterState, name: str | None) -> None:
     """Believe that a replica, or every one, holds nothing."""
     state.belief.clear(None if name is None else state.fleet[name].name)
+    if state.on_cleared is not None:
+        for each in [name] if name is not None else list(state.fleet.members):
+            state.on_cleared(each)
 
 
 def report(state: RouterState, name: str, loads: LoadReport) -> bool:

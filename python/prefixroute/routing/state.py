@@ -95,6 +95,7 @@ class RouterState:
         step: what is being changed; ``None`` = nothing.
         listener: hears of each step of requests, such as a commit feed.
         on_expired: hears of each attempt that is given up since nothing more was heard of it.
+        on_cleared: hears of each replica whose belief is cleared by anybody but its own feed.
     """
 
     def __init__(self, config: RouterConfig, index: Belief | None = None) -> None:
@@ -139,6 +140,7 @@ class RouterState:
         self.sweep_at = float("-inf")
         self.step: Any = None
         self.on_expired: Callable[[Attempt], object] | None = None
+        self.on_cleared: Callable[[str], object] | None = None
         self.listener: Listener | None = None
         self.warned = False
         self.clamped_reports = 0
