@@ -392,11 +392,26 @@ def test_a_masked_window_of_smaller_blocks_keeps_those_before_an_end(*, block_si
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["full-first", "window-first"])
-def test_a_window_finds_blocks_that_waited_for_their_parent(index: PrefixIndex, *, first: bool) -> None:
+@pytest.mark.parametrize("tells", [["a"], ["b", "a"]], ids=["itself", "another-first"])
+def test_a_window_finds_blocks_that_waited_for_their_parent(
+    index: PrefixIndex, tells: list[str], *, first: bool
+) -> None:
+    index.add_replica("b")
     events = [stored([3, 4], IDS[:16], **SLIDING), stored([2, 3, 4], IDS[4:16], parent=1, **FULL)]
     index.apply("a", packed(*(events if first else reversed(events))))
-    index.apply("a", packed(stored([1], IDS[:4], **FULL)))
+    for name in tells:
+        index.apply(name, packed(stored([1], IDS[:4], **FULL)))
     assert match(index, IDS[:16]) == 16
+
+
+def test_a_place_that_names_of_a_window_share_is_held_until_all_have_gone(index: PrefixIndex) -> None:
+    index.apply("a", packed(stored(range(1, 9), IDS, **FULL), stored(range(1, 9), IDS, **SLIDING)))
+    index.apply("a", packed(*(stored([name], IDS[28:], parent=7, **SLIDING) for name in (18, 28))))
+    held = []
+    for name in (18, 8, 28):
+        index.apply("a", packed(removed(name, group_idx=1)))
+        held.append(match(index))
+    assert held == [32, 32, 28]
 
 
 def test_a_partial_block_of_a_window_changes_nothing_of_the_whole_ones(index: PrefixIndex) -> None:

@@ -202,9 +202,6 @@ impl Truth {
         };
         let done = self.store_unreported(held, slot, &blocks, event.residence, ratio as usize);
         self.place_in_windows(held, slot, event.names);
-        if done.adopted > 0 {
-            self.place_adopted(held, slot);
-        }
         done
     }
 

@@ -113,13 +113,6 @@ impl Truth {
         held.place_of(slot, above).map(|place| (Some(held.trie.chunks.block(place)), tokens))
     }
 
-    /// The indexed group has named blocks that waited for their parent: windows find the place of those that they wait for.
-    pub(super) fn place_adopted(&mut self, held: &mut Holdings, slot: Slot) {
-        let waiting = self.feed(slot).into_iter().flat_map(|feed| &feed.windows).flat_map(Window::waiting);
-        let names: Vec<EngineHash> = waiting.collect();
-        self.place_in_windows(held, slot, &names);
-    }
-
     /// The indexed group has named these blocks: windows find their places.
     pub(super) fn place_in_windows(&mut self, held: &mut Holdings, slot: Slot, names: &[EngineHash]) {
         if self.feed(slot).is_none_or(|feed| feed.windows.iter().all(|window| window.held.is_empty())) {

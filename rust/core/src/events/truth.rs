@@ -323,8 +323,9 @@ impl Truth {
     fn adopt_orphans(&mut self, held: &mut Holdings, mut named: VecDeque<EngineHash>, done: &mut Stored) {
         while let Some(name) = named.pop_front() {
             for orphan in self.orphans.take_children(name, |slot| held.place_of(slot, name).is_some()) {
-                let adopted = self.adopt(held, &orphan, done);
+                let mut adopted = self.adopt(held, &orphan, done);
                 done.adopted += adopted.len();
+                self.place_in_windows(held, orphan.slot, adopted.make_contiguous());
                 named.extend(adopted);
             }
         }

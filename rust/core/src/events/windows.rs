@@ -5,11 +5,13 @@
 //! that the indexed group has for the same place, or by its own tokens. Where that tells nothing, as inside a block of the
 //! index or of the indexed group, a window's block is found by the chain of names from the one behind it.
 
+use std::collections::BTreeSet;
+
 use super::residence::Residence;
 use super::tagged::Tagged;
 use crate::holders::take_copy;
 use crate::ids::{BlockHash, EngineHash};
-use crate::memory::{Map, map_growth, tidy_map};
+use crate::memory::{Map, btree_bytes, map_growth, tidy_map};
 
 /// A block of a window.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +36,10 @@ pub(super) struct Told {
     pub listed: bool,
 }
 
+fn ends_bytes(names: usize) -> usize {
+    btree_bytes(names, size_of::<(BlockHash, EngineHash)>())
+}
+
 /// A sliding-window group of a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
@@ -45,16 +51,15 @@ pub(crate) struct Window {
     pub held: Map<EngineHash, Held>,
     /// Copies that lie apart from the plain ones of their tier.
     pub tagged: Tagged,
-    /// Blocks of the index at whose end one of the group is held: its name, and how many names have led there.
-    ends: Map<BlockHash, (EngineHash, u32)>,
-    /// Names that have no block yet.
-    unplaced: usize,
+    /// Blocks of the index at whose end blocks of the group are held, and the names of these: one has two where an adapter
+    /// was loaded again, say.
+    ends: BTreeSet<(BlockHash, EngineHash)>,
 }
 
 impl Window {
     pub(crate) fn new(group: u32, tokens: u32, block_size: usize) -> Self {
-        let (held, ends, tagged) = (Map::default(), Map::default(), Tagged::default());
-        Window { group, tokens, block_size, held, tagged, ends, unplaced: 0 }
+        let (held, ends, tagged) = (Map::default(), BTreeSet::new(), Tagged::default());
+        Window { group, tokens, block_size, held, tagged, ends }
     }
 
     /// Copies as they were saved; false if the name has some already.
@@ -62,10 +67,7 @@ impl Window {
         if self.held.insert(name, held).is_some() {
             return false;
         }
-        match held.block {
-            Some(block) => self.ends.entry(block).or_insert((name, 0)).1 += 1,
-            None => self.unplaced += 1,
-        }
+        self.ends.extend(held.block.map(|block| (block, name)));
         true
     }
 
@@ -97,23 +99,16 @@ impl Window {
 
     /// What the place of one more block takes at most.
     pub(crate) fn place_growth(&self) -> usize {
-        map_growth(&self.ends, 1)
+        ends_bytes(self.ends.len() + 1) - ends_bytes(self.ends.len())
     }
 
     /// The indexed group named a block, which can have moved: a connector leaves out what the GPU says later.
     pub(crate) fn place(&mut self, name: EngineHash, block: BlockHash) {
         let Some(held) = self.held.get_mut(&name) else { return };
-        match held.block.replace(block) {
-            None => self.unplaced -= 1,
-            Some(before) => self.leave(name, before),
+        if let Some(before) = held.block.replace(block) {
+            self.leave(name, before);
         }
-        self.ends.entry(block).or_insert((name, 0)).1 += 1;
-    }
-
-    /// Names that wait for the indexed group.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = EngineHash> {
-        let held = if self.unplaced > 0 { Some(&self.held) } else { None };
-        held.into_iter().flatten().filter(|(_, held)| held.block.is_none()).map(|(&name, _)| name)
+        self.ends.insert((block, name));
     }
 
     /// One copy less; false if there is none at that residence.
@@ -127,9 +122,8 @@ impl Window {
         if held.copies == [0; 3] {
             let block = held.block;
             self.held.remove(&name);
-            match block {
-                None => self.unplaced -= 1,
-                Some(block) => self.leave(name, block),
+            if let Some(block) = block {
+                self.leave(name, block);
             }
         }
         true
@@ -137,15 +131,16 @@ impl Window {
 
     /// A name leads to a block no more.
     fn leave(&mut self, name: EngineHash, block: BlockHash) {
-        let Some(end) = self.ends.get_mut(&block) else { return };
-        end.1 -= 1;
-        if end.1 == 0 {
-            self.ends.remove(&block);
-        } else if end.0 == name {
-            // One block has two names where an adapter was loaded again, say.
-            let other = self.held.iter().find(|(_, held)| held.block == Some(block)).map(|(&other, _)| other);
-            end.0 = other.unwrap_or(name);
+        self.ends.remove(&(block, name));
+        if self.ends.is_empty() {
+            self.ends = BTreeSet::new(); // which an emptied one is not: it keeps a node
         }
+    }
+
+    /// A held block that ends where a block of the index ends.
+    fn at_end(&self, block: BlockHash) -> Option<EngineHash> {
+        let names = (block, EngineHash(0))..=(block, EngineHash(u64::MAX));
+        self.ends.range(names).next().map(|&(_, name)| name)
     }
 
     /// The longest part of a held prefix that this window leaves usable, in blocks of the index. `believed`: blocks that the
@@ -166,7 +161,7 @@ impl Window {
         let (mut end, mut run, mut before) = (0, 0, None);
         for position in (1..=prefix.len() * block_size / size).rev().map(|at| at * size) {
             let block = (position % block_size == 0).then(|| prefix[position / block_size - 1]);
-            let by_end = block.and_then(|block| self.ends.get(&block)).map(|&(name, _)| name);
+            let by_end = block.and_then(|block| self.at_end(block));
             let name = by_end.or_else(|| before.filter(|&name| !elsewhere(name, position)));
             let held = name.and_then(|name| self.held.get(&name));
             let held = held.filter(|held| held.block.is_none_or(|found| block == Some(found)));
@@ -186,13 +181,13 @@ impl Window {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.held.allocation_size() + self.ends.allocation_size() + self.tagged.bytes()
+        self.held.allocation_size() + ends_bytes(self.ends.len()) + self.tagged.bytes()
     }
 
     /// What so many more blocks at a residence take at most.
     pub(crate) fn growth(&mut self, residence: Residence, blocks: usize) -> usize {
         tidy_map(&mut self.held, blocks);
-        tidy_map(&mut self.ends, blocks);
-        map_growth(&self.held, blocks) + map_growth(&self.ends, blocks) + self.tagged.growth(residence, blocks)
+        let ends = ends_bytes(self.ends.len() + blocks) - ends_bytes(self.ends.len());
+        map_growth(&self.held, blocks) + ends + self.tagged.growth(residence, blocks)
     }
 }
