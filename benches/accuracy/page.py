@@ -92,8 +92,8 @@ have 2,000 tokens of context. What is off, and why:
 - **gpt-oss at 512 tokens**: the tables' MXFP4 kernel is slower between 256 and 4,096 tokens than either bound explains.
 - **MI300X** has no tables: its shares are planning figures. Measure, and `prefixroute fit`.
 
-Dollars in our reports follow the same prices. By the reference article's formula (`--speeds article`), a cold prefill of
-8,192 tokens of Qwen3-8B on an H100 takes {article:.0f} ms in place of {ours:.0f}, where the tables say {theirs:.0f}.
+Dollars in our reports follow the same prices. By the reference article's formula (`--speeds article`), a cold prefill
+of 8,192 tokens of Qwen3-8B on an H100 takes {article:.0f} ms in place of {ours:.0f}, where the tables say {theirs:.0f}.
 """
 
 

@@ -478,6 +478,17 @@ def test_two_blocks_of_the_engine_that_share_one_of_the_index_are_two_copies_of_
     assert (match(index, IDS[:12]), index.stats().event_names) == (8, 2)
 
 
+@pytest.mark.parametrize("told", [{}, {"ownership": "o"}], ids=["plain", "owned"])
+def test_a_block_is_placed_on_a_tier_whoever_shares_a_block_of_the_index_with_it_there(told: dict[str, str]) -> None:
+    index = PrefixIndex(block_size=4)
+    index.add_replica("a", reuse_reports=True)
+    index.apply("a", packed(*(stored([name], [*IDS[:4], *[name] * 4], 8, medium="tape") for name in (1, 2))))
+    done = index.apply("a", packed(*[stored([2], [], 0, medium="disk", **told)] * 2))
+    assert (done.copies, done.reused) == (2, 2)
+    index.apply("a", packed(removed(2, medium="disk", **told), removed(2, medium="tape")))
+    assert match(index, IDS[:5]) == 4
+
+
 @pytest.mark.parametrize("owners", [["o", "p"], ["o", None], [None, "o"]])
 def test_owners_of_a_block_that_waits_have_copies_of_their_own(owners: list[str | None]) -> None:
     index = PrefixIndex(block_size=4)

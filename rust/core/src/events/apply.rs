@@ -305,7 +305,14 @@ impl Truth {
             if self.feed(slot).is_some_and(|feed| feed.pages.copies(name).is_some()) {
                 self.place_page(held, slot, name, event.residence, &mut done);
             } else if held.place_of(slot, name).is_some() {
-                for part in self.parts_of(slot, name, None) {
+                let mut parts = self.parts_of(slot, name, None);
+                parts.retain(|&part| held.place_of(slot, part).is_some());
+                // By the block's own name: another one of the engine can share a block of the index with it.
+                if self.sender(slot).reuse_reports && self.is_resident(held, slot, name, event.residence) {
+                    done.reused += parts.len();
+                    continue;
+                }
+                for part in parts {
                     self.copy_block(held, slot, part, event.residence, &mut done);
                 }
             } else {
@@ -375,10 +382,6 @@ impl Truth {
     ) {
         let Some(place) = held.place_of(slot, name) else { return };
         let Some(run) = held.trie.chunks.view(place) else { return };
-        if self.sender(slot).reuse_reports && self.is_resident(held, slot, name, residence) {
-            done.reused += 1;
-            return;
-        }
         let from = place.at - held.trie.run(run).start;
         let room = admit_apart(held, || self.feed_mut(slot).tagged.growth(residence, 1));
         let piece = if room { held.try_cut_for(run, from, slot) } else { None };
